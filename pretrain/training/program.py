@@ -31,7 +31,7 @@ from pretrain.distributed.sharding import (
 )
 from pretrain.distributed.xla_options import get_compiler_options
 from pretrain.overrides import ConfigError
-from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW
+from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW, MAX_SCORES_PER_TPU
 from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
 from pretrain.training.losses.loss import leave_unchanged
@@ -83,13 +83,13 @@ class Program(NamedTuple):
         return self.train_step.lower(self.describe_state(), self.batch).compile().as_text()
 
 
-def make_program(
-    run: Run, mesh: jax.sharding.Mesh, scores_at_once: float = MAX_SCORES_PER_ROW
-) -> Program:
+def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None = None) -> Program:
     """Return the program of a run on a mesh. This traces the initialisation and needs no memory.
 
-    scores_at_once: as in `losses.LossOptions`.
+    scores_at_once: as in `losses.LossOptions`; that of `choose_scores_at_once` by default.
     """
+    if scores_at_once is None:
+        scores_at_once = choose_scores_at_once(run, mesh)
     loss, dtype = make_loss(run.data.objective), run.train.compute_dtype
     attention = {"update": [], "score": []}
     model, evaluation_model = (
@@ -139,6 +139,22 @@ def make_program(
         attention=attention,
         exchange=describe_exchange(abstract.params, mesh, run.train),
     )
+
+
+def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh) -> float:
+    """Return how many logits of the vocabulary a row holds at a time in training.
+
+    Each part of the logits reads and writes the float32 gradient of the vocabulary's matrix, and a
+    matrix unit computes as many rows as the next multiple of its side. So a TPU takes few parts,
+    of `MAX_SCORES_PER_TPU`. On a CPU small parts stay in the caches, and on a GPU no other size was
+    measured.
+    """
+    if mesh.devices.flat[0].platform != "tpu":
+        return MAX_SCORES_PER_ROW
+    num_shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    rows_per_device = run.data.batch_size / (run.train.microbatches * num_shards)
+    devices_per_row = mesh.size / num_shards
+    return max(MAX_SCORES_PER_ROW, MAX_SCORES_PER_TPU * devices_per_row / rows_per_device)
 
 
 def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:

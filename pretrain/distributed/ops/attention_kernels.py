@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from pretrain.distributed.ops.attention_parts import attend_in_parts
 from pretrain.distributed.ops.cudnn_attention import attend_with_cudnn, find_cudnn_obstacle
 from pretrain.distributed.ops.row_attention.sharded import attend_with_rows, find_row_obstacle
 from pretrain.distributed.ops.softmax import attend, move_shared_dropout
@@ -66,7 +67,7 @@ def make_attend(
     platform = mesh.devices.flat[0].platform
     if platform not in KERNELS:
         report_kernel("XLA", None)
-        return attend
+        return attend_in_parts if platform == "cpu" and mesh.size == 1 else attend
     options: dict[str, Any] = {"mesh": mesh}
     if on_shard:
         options = {"mesh": Mesh(mesh.devices[:1, :1, :1, :1], AXES), "on_shard": True}

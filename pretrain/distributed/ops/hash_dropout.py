@@ -9,12 +9,14 @@ computes the bits again instead of saving them.
 B batch
 """
 
+from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from models.layers.dropout import KeyedDropout
 from pretrain.distributed.sharding import BATCH
 
 GOLDEN = np.uint32(0x9E3779B9)  # 2**32 / golden ratio: multiples of it are spread evenly
@@ -71,6 +73,28 @@ def drop_by_hash(
     changes nothing.
     """
     return _drop(x, (key, None), rate, shape)
+
+
+@dataclass(frozen=True)
+class DropPart:
+    """`drop_by_hash` for a part of the rows of the batch.
+
+    Attributes:
+      first_row: the index in the batch of the part's first row.
+    """
+
+    first_row: int
+
+    def __call__(
+        self, x: jax.Array, key: jax.Array, rate: float, shape: tuple[int, ...], by_row: bool = True
+    ) -> jax.Array:
+        """Return what `drop_by_hash` would for these rows."""
+        return _drop(x, (key, jnp.uint32(self.first_row) if by_row else None), rate, shape)
+
+
+def take_dropout_part(drop: KeyedDropout, first_row: int) -> KeyedDropout:
+    """Return the dropout, by `drop_by_hash`, of the rows from `first_row` on."""
+    return drop.replace(drop_fn=DropPart(first_row))
 
 
 def drop_on_shard(

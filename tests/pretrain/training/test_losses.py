@@ -1,14 +1,19 @@
 """The logits of a large vocabulary are never all in memory, and the sums over them are the same."""
 
+import math
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data.objectives import OBJECTIVES
-from pretrain.training.cross_entropy import cross_entropy, token_cross_entropy
+from pretrain.config import load
+from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW, cross_entropy, token_cross_entropy
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.losses.loss import ScoreTokens
+from pretrain.training.program import choose_scores_at_once
 
 pytestmark = pytest.mark.fast
 
@@ -231,3 +236,33 @@ def test_labels_of_rows_are_smoothed():
         )
         expected = -(weights[:, None] * soft * log_p).sum()
         np.testing.assert_allclose(sums["classification"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("platform", "sizes", "microbatches", "expected"),
+    [
+        ("cpu", {"data": 16}, 1, 3 << 20),
+        ("gpu", {"data": 16}, 1, 3 << 20),
+        ("tpu", {"data": 16}, 1, 2**28 / 4),  # 64 rows: 4 of a device
+        ("tpu", {"data": 2, "fsdp": 2}, 4, 2**28 / 4),
+        ("tpu", {"data": 4, "model": 4}, 1, 4 * 2**28 / 16),
+        ("tpu", {"data": 4, "sequence": 2}, 1, 2 * 2**28 / 16),
+        ("tpu", {}, 1, 2**28 / 64),
+    ],
+)
+def test_a_tpu_holds_a_number_of_scores_and_others_a_number_for_each_row(
+    platform, sizes, microbatches, expected
+):
+    run = load("bert_tiny", ["data.batch_size=64", f"train.microbatches={microbatches}"])
+    shape = dict.fromkeys(("data", "fsdp", "sequence", "model"), 1) | sizes
+    devices = np.array([SimpleNamespace(platform=platform)])
+    mesh = SimpleNamespace(devices=devices, shape=shape, size=math.prod(shape.values()))
+    assert choose_scores_at_once(run, mesh) == expected
+
+
+def test_a_row_of_a_tpu_holds_no_fewer_scores_than_elsewhere():
+    run = load("bert_tiny", ["data.batch_size=1024"])
+    mesh = SimpleNamespace(
+        devices=np.array([SimpleNamespace(platform="tpu")]), shape={"data": 1, "fsdp": 1}, size=1
+    )
+    assert choose_scores_at_once(run, mesh) == MAX_SCORES_PER_ROW
