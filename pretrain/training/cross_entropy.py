@@ -16,8 +16,10 @@ import jax.numpy as jnp
 # Largest number of scores that one row of a batch holds at a time. Rows with more are scored in
 # chunks: GPT-2's 1,024 x 50,257 scores in 17 of them.
 MAX_SCORES_PER_ROW = 3 << 20
-# Number of scores, 1 GiB, that a TPU holds at a time in training if that is more for a row.
-MAX_SCORES_PER_TPU = 1 << 28
+# {kind of device: number of scores that a TPU holds at a time in training, if that is more for a
+# row}. A v5e has so many in its memory on the chip; others have 1 GiB of them in HBM.
+MAX_SCORES_PER_TPU = {"TPU v5 lite": 24 << 20}
+MAX_SCORES_IN_HBM = 1 << 28
 
 # (loss_sum, num_correct), both float32 scalars.
 Sums = tuple[jax.Array, jax.Array]

@@ -31,7 +31,11 @@ from pretrain.distributed.sharding import (
 )
 from pretrain.distributed.xla_options import get_compiler_options
 from pretrain.overrides import ConfigError
-from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW, MAX_SCORES_PER_TPU
+from pretrain.training.cross_entropy import (
+    MAX_SCORES_IN_HBM,
+    MAX_SCORES_PER_ROW,
+    MAX_SCORES_PER_TPU,
+)
 from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
 from pretrain.training.losses.loss import leave_unchanged
@@ -145,16 +149,17 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh) -> float:
     """Return how many logits of the vocabulary a row holds at a time in training.
 
     Each part of the logits reads and writes the float32 gradient of the vocabulary's matrix, and a
-    matrix unit computes as many rows as the next multiple of its side. So a TPU takes few parts,
-    of `MAX_SCORES_PER_TPU`. On a CPU small parts stay in the caches, and on a GPU no other size was
-    measured.
+    matrix unit computes as many rows as the next multiple of its side. So a TPU takes few parts. On
+    a CPU small parts stay in the caches, and on a GPU no other size was measured.
     """
-    if mesh.devices.flat[0].platform != "tpu":
+    device = mesh.devices.flat[0]
+    if device.platform != "tpu":
         return MAX_SCORES_PER_ROW
     num_shards = mesh.shape["data"] * mesh.shape["fsdp"]
     rows_per_device = run.data.batch_size / (run.train.microbatches * num_shards)
     devices_per_row = mesh.size / num_shards
-    return max(MAX_SCORES_PER_ROW, MAX_SCORES_PER_TPU * devices_per_row / rows_per_device)
+    max_scores = MAX_SCORES_PER_TPU.get(device.device_kind, MAX_SCORES_IN_HBM)
+    return max(MAX_SCORES_PER_ROW, max_scores * devices_per_row / rows_per_device)
 
 
 def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from data.objectives import OBJECTIVES
 from pretrain.config import load
-from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW, cross_entropy, token_cross_entropy
+from pretrain.training.cross_entropy import cross_entropy, token_cross_entropy
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.losses.loss import ScoreTokens
 from pretrain.training.program import choose_scores_at_once
@@ -239,30 +239,25 @@ def test_labels_of_rows_are_smoothed():
 
 
 @pytest.mark.parametrize(
-    ("platform", "sizes", "microbatches", "expected"),
+    ("kind", "sizes", "microbatches", "expected"),
     [
         ("cpu", {"data": 16}, 1, 3 << 20),
-        ("gpu", {"data": 16}, 1, 3 << 20),
-        ("tpu", {"data": 16}, 1, 2**28 / 4),  # 64 rows: 4 of a device
-        ("tpu", {"data": 2, "fsdp": 2}, 4, 2**28 / 4),
-        ("tpu", {"data": 4, "model": 4}, 1, 4 * 2**28 / 16),
-        ("tpu", {"data": 4, "sequence": 2}, 1, 2 * 2**28 / 16),
-        ("tpu", {}, 1, 2**28 / 64),
+        ("NVIDIA H100 80GB HBM3", {"data": 16}, 1, 3 << 20),
+        ("TPU v5", {"data": 16}, 1, 2**28 / 4),  # 64 rows: 4 of a device
+        ("TPU v5", {"data": 2, "fsdp": 2}, 4, 2**28 / 4),
+        ("TPU v5", {"data": 4, "model": 4}, 1, 4 * 2**28 / 16),
+        ("TPU v5", {"data": 4, "sequence": 2}, 1, 2 * 2**28 / 16),
+        ("TPU v5", {}, 1, 2**28 / 64),
+        ("TPU v5 lite", {"data": 16}, 1, (24 << 20) / 4),
+        ("TPU v5 lite", {"data": 4}, 1, 3 << 20),  # no fewer than elsewhere
     ],
 )
 def test_a_tpu_holds_a_number_of_scores_and_others_a_number_for_each_row(
-    platform, sizes, microbatches, expected
+    kind, sizes, microbatches, expected
 ):
     run = load("bert_tiny", ["data.batch_size=64", f"train.microbatches={microbatches}"])
     shape = dict.fromkeys(("data", "fsdp", "sequence", "model"), 1) | sizes
-    devices = np.array([SimpleNamespace(platform=platform)])
-    mesh = SimpleNamespace(devices=devices, shape=shape, size=math.prod(shape.values()))
+    platform = {"cpu": "cpu", "TPU": "tpu", "NVIDIA": "gpu"}[kind.split()[0]]
+    device = SimpleNamespace(platform=platform, device_kind=kind)
+    mesh = SimpleNamespace(devices=np.array([device]), shape=shape, size=math.prod(shape.values()))
     assert choose_scores_at_once(run, mesh) == expected
-
-
-def test_a_row_of_a_tpu_holds_no_fewer_scores_than_elsewhere():
-    run = load("bert_tiny", ["data.batch_size=1024"])
-    mesh = SimpleNamespace(
-        devices=np.array([SimpleNamespace(platform="tpu")]), shape={"data": 1, "fsdp": 1}, size=1
-    )
-    assert choose_scores_at_once(run, mesh) == MAX_SCORES_PER_ROW
