@@ -67,7 +67,7 @@ class TwoStreamAttention(RelativeAttention):
         """Return scores by distance as scores by key, float32 [B, H, X, N]."""
         L, R = relative.num_content, scores_BHLR.shape[-1]
         N = R - L + 1
-        content_BHLN = shift_scores(scores_BHLR[:, :, :L], N)
+        content_BHLN = shift_scores(scores_BHLR[:, :, :L])[..., :N]
         if relative.query_positions_BP is None:
             return content_BHLN
         column_BPN = L - 1 - relative.query_positions_BP[..., None] + jnp.arange(N)

@@ -73,23 +73,17 @@ def score_distances(q_BLHK: jax.Array, r_RHK: jax.Array) -> jax.Array:
     return jnp.einsum("blhk,rhk->bhlr", q_BLHK, r_RHK, preferred_element_type=jnp.float32)
 
 
-def shift_scores(scores_BHLR: jax.Array, num_keys: int) -> jax.Array:
-    """Return scores by distance as scores by key, [B, H, L, N]: row l moves L - 1 - l to the left.
+def shift_scores(scores_BHLR: jax.Array) -> jax.Array:
+    """Return scores by distance as scores by key: row l moves L - 1 - l places to the left.
 
     Column r of the input is the distance N - 1 - r. Column j of the output is key j, whose distance
-    from query l, at position N - L + l, is N - L + l - j. With R = N distances, a key behind the
-    query, which a causal mask hides, has the score of another row; with R = N + L - 1 all are
-    right. The rows of the input, one after the other and read as rows that are one column shorter,
-    are the rows of the output.
-
-    num_keys: N.
+    from query l, at position N - L + l, is N - L + l - j. There are R columns: with R = N, keys
+    behind the query get scores of other rows, which a causal mask hides; with R = N + L - 1 the
+    first N columns are right for all queries.
     """
     *leading, L, R = scores_BHLR.shape
-    if R == num_keys:  # the shorter rows must have N columns
-        scores_BHLR = jnp.pad(scores_BHLR, [(0, 0)] * (len(leading) + 1) + [(0, 1)])
-        R += 1
-    flat = scores_BHLR.reshape(*leading, L * R)[..., L - 1 : L - 1 + L * (R - 1)]
-    return flat.reshape(*leading, L, R - 1)[..., :num_keys]
+    padded = jnp.pad(scores_BHLR, [(0, 0)] * (len(leading) + 1) + [(1, 0)])
+    return padded.reshape(*leading, R + 1, L)[..., 1:, :].reshape(*leading, L, R)
 
 
 def shift_step_scores(scores_BH1N: jax.Array, position_B: jax.Array) -> jax.Array:
@@ -172,5 +166,5 @@ class RelativeAttention(Attention):
         """Return scores by distance as scores by key, float32 [B, H, L, N]."""
         step = mask.step if isinstance(mask, Mask) else None
         if step is None:
-            return shift_scores(scores_BHLR, scores_BHLR.shape[-1])
+            return shift_scores(scores_BHLR)
         return shift_step_scores(scores_BHLR, step.position_B)

@@ -119,7 +119,7 @@ def shift_naively(q_BLHK, r_NHK):
 def test_the_shift_equals_the_naive_form(L, N):
     rng = np.random.default_rng(0)
     q_BLHK, r_NHK = (rng.standard_normal(shape, np.float32) for shape in ((2, L, 3, 4), (N, 3, 4)))
-    found = shift_scores(score_distances(q_BLHK, r_NHK), N)
+    found = shift_scores(score_distances(q_BLHK, r_NHK))
     visible = np.arange(N) <= N - L + np.arange(L)[:, None]
     expected = np.where(visible, shift_naively(q_BLHK, r_NHK), 0)
     np.testing.assert_allclose(np.where(visible, found, 0), expected, atol=1e-5)
@@ -135,7 +135,7 @@ def test_the_shift_never_holds_an_embedding_of_each_pair():
     q_BLHK, r_NHK = jnp.ones((1, 256, 1, 64)), jnp.ones((256, 1, 64))
     sizes = [
         jax.jit(form).lower(q_BLHK, r_NHK).compile().memory_analysis().temp_size_in_bytes
-        for form in (lambda q, r: shift_scores(score_distances(q, r), 256), shift_naively)
+        for form in (lambda q, r: shift_scores(score_distances(q, r)), shift_naively)
     ]
     pairs = 4 * 256 * 256
     assert sizes[0] <= 3 * pairs and sizes[1] >= 64 * pairs

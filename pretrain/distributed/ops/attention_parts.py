@@ -43,9 +43,9 @@ def attend_in_parts(
     def split(x: jax.Array) -> list[jax.Array]:
         return jnp.split(x, NUM_PARTS) if x.shape[0] == B else [x] * NUM_PARTS
 
-    dense_mask = mask if isinstance(mask, Mask) else _add_leading_axes(mask)
-    options = dense_mask, _add_leading_axes(bias)
-    leaves, structure = jax.tree.flatten(((q_BLHK, k_BMHK, v_BMHK), *options))
+    rules = mask if isinstance(mask, Mask) else _add_leading_axes(mask)
+    whole = (q_BLHK, k_BMHK, v_BMHK), rules, _add_leading_axes(bias)
+    leaves, structure = jax.tree.flatten(whole)
     outputs = []
     for part, part_leaves in enumerate(zip(*map(split, leaves), strict=True)):
         arrays, part_mask, part_bias = jax.tree.unflatten(structure, part_leaves)
