@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 
 # Largest number of scores that one row of a batch holds at a time. Rows with more are scored in
-# chunks: GPT-2's 1,024 x 50,257 scores in 17 of them.
+# chunks: GPT-2's 1,024 x 50,257 scores in 17 of them, on a CPU or a GPU.
 MAX_SCORES_PER_ROW = 3 << 20
 # {kind of device: number of scores that a TPU holds at a time in training, if that is more for a
-# row}. A v5e has so many in its memory on the chip; others have 1 GiB of them in HBM.
+# row}. The memory on a v5e's chip holds so many (96 MiB); the others have 1 GiB of them in HBM.
 MAX_SCORES_PER_TPU = {"TPU v5 lite": 24 << 20}
 MAX_SCORES_IN_HBM = 1 << 28
 

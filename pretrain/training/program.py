@@ -148,9 +148,9 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
 def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh) -> float:
     """Return how many logits of the vocabulary a row holds at a time in training.
 
-    Each part of the logits reads and writes the float32 gradient of the vocabulary's matrix, and a
-    matrix unit computes as many rows as the next multiple of its side. So a TPU takes few parts. On
-    a CPU small parts stay in the caches, and on a GPU no other size was measured.
+    Each chunk of logits reads and writes the float32 gradient of the vocabulary's matrix, and a
+    matrix unit computes as many rows as the next multiple of its side. So a TPU takes few chunks.
+    On a CPU and a GPU the limit is that of a row.
     """
     device = mesh.devices.flat[0]
     if device.platform != "tpu":
