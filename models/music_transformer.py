@@ -20,13 +20,14 @@ import jax.numpy as jnp
 from models.config.music_transformer import MusicTransformerConfig
 from models.layers.attention import Attention
 from models.layers.cache import DecodingStep, look_up_positions
+from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed
 from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.relative_attention import RelativeAttention, embed_distances, score_distances
+from models.layers.relative_attention import RelativeAttention, embed_distances
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
@@ -47,10 +48,10 @@ class DistanceAttention(RelativeAttention):
         self,
         q_BLHK: jax.Array,
         mask: Mask | jax.Array | None,
-        bias: jax.Array | None,
+        bias: jax.Array | DistanceBias | None,
         relative: Any,
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """Return q, and the term of the distances added to the bias, float32 [B, H, L, N].
+    ) -> tuple[jax.Array, jax.Array | DistanceBias | None]:
+        """Return q, and the term of the distances as the bias.
 
         relative: int32 [N], the distances that have a column each, the largest first.
         """
@@ -59,9 +60,7 @@ class DistanceAttention(RelativeAttention):
             "relative_embedding", nn.initializers.normal(K**-0.5), (self.max_distance, H, K)
         )
         e_NHK = e_RHK[jnp.minimum(relative, self.max_distance - 1)].astype(q_BLHK.dtype)
-        term_BHLN = self.align_scores(score_distances(q_BLHK, e_NHK), mask, relative)
-        term_BHLN *= K**-0.5
-        return q_BLHK, term_BHLN if bias is None else term_BHLN + bias.astype(jnp.float32)
+        return q_BLHK, self.make_distance_bias(q_BLHK, e_NHK, mask, bias)
 
 
 def make_layer(config: MusicTransformerConfig, ops: Ops) -> partial[PreNormLayer]:

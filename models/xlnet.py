@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from models.config.xlnet import XLNetConfig
+from models.layers.distance_bias import DistanceBias, TextScores
 from models.layers.dropout import Dropout
 from models.layers.heads import TiedHead, gather_last
 from models.layers.linear import Embed
@@ -29,7 +30,6 @@ from models.layers.relative_attention import (
     RelativeAttention,
     RelativePositions,
     embed_distances,
-    shift_scores,
 )
 from models.layers.segment_recurrence import SegmentRecurrence
 from models.layers.stack import Stack
@@ -43,12 +43,13 @@ class TwoStreamPositions(RelativePositions):
 
     num_content: L.
     query_positions_BP: the positions of the query stream; None: there is no query stream.
-    is_other_text_BXN: whether query and key are of different texts; None: all are of one.
+    text_ids: int32 (of the queries [B, X], of the keys [B, N]), the text of each; None: all are of
+      one.
     """
 
     num_content: int = flax.struct.field(pytree_node=False, default=0)
     query_positions_BP: jax.Array | None = None
-    is_other_text_BXN: jax.Array | None = None
+    text_ids: tuple[jax.Array, jax.Array] | None = None
 
 
 class TwoStreamAttention(RelativeAttention):
@@ -61,32 +62,24 @@ class TwoStreamAttention(RelativeAttention):
         """Return the memory and the content stream, and write the new memory."""
         return super().join_memory(x_BLD[:, : relative.num_content], relative)
 
-    def align_scores(
-        self, scores_BHLR: jax.Array, mask: Mask | jax.Array | None, relative: Any
-    ) -> jax.Array:
-        """Return scores by distance as scores by key, float32 [B, H, X, N]."""
-        L, R = relative.num_content, scores_BHLR.shape[-1]
-        N = R - L + 1
-        content_BHLN = shift_scores(scores_BHLR[:, :, :L])[..., :N]
-        if relative.query_positions_BP is None:
-            return content_BHLN
-        column_BPN = L - 1 - relative.query_positions_BP[..., None] + jnp.arange(N)
-        query_BHPN = jnp.take_along_axis(scores_BHLR[:, :, L:], column_BPN[:, None], axis=-1)
-        return jnp.concatenate([content_BHLN, query_BHPN], axis=2)
-
     def add_terms(
         self,
         q_BLHK: jax.Array,
         mask: Mask | jax.Array | None,
-        bias: jax.Array | None,
+        bias: jax.Array | DistanceBias | None,
         relative: Any,
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """Return q + u, and the terms of position and text added to the bias."""
+    ) -> tuple[jax.Array, jax.Array | DistanceBias | None]:
+        """Return q + u, and the terms of position and text as the bias."""
         shape_HK = q_BLHK.shape[2:]
         text_bias_HK = self.param("text_bias", self.bias_init, shape_HK)
         text_2HK = self.param("text_embedding", self.bias_init, (2, *shape_HK))
         content_BLHK, bias = super().add_terms(q_BLHK, mask, bias, relative)
-        if relative.is_other_text_BXN is None:
+        assert isinstance(bias, DistanceBias)
+        bias = bias.replace(
+            num_keys=bias.r_RHK.shape[0] - relative.num_content + 1,
+            position_BP=relative.query_positions_BP,
+        )
+        if relative.text_ids is None:
             return content_BLHK, bias
         same_BHX, other_BHX = jnp.einsum(
             "bxhk,shk->sbhx",
@@ -94,10 +87,7 @@ class TwoStreamAttention(RelativeAttention):
             text_2HK.astype(q_BLHK.dtype),
             preferred_element_type=jnp.float32,
         )
-        term_BHXN = jnp.where(
-            relative.is_other_text_BXN[:, None], other_BHX[..., None], same_BHX[..., None]
-        )
-        return content_BLHK, bias + term_BHXN * shape_HK[-1] ** -0.5
+        return content_BLHK, bias.replace(texts=TextScores(same_BHX, other_BHX, *relative.text_ids))
 
 
 def make_layer(config: XLNetConfig, ops: Ops) -> partial[PostNormLayer]:
@@ -215,7 +205,7 @@ class XLNet(SegmentRecurrence):
             self.drop(distances_RD, deterministic=deterministic, by_row=False),
             num_content=L,
             query_positions_BP=masked_positions,
-            is_other_text_BXN=compare_texts(token_type_ids, masked_positions, M),
+            text_ids=find_texts(token_type_ids, masked_positions, M),
         )
         x_BXD = self.drop(x_BXD, deterministic=deterministic)
         x_BXD = self.encoder(x_BXD, train, mask=visible_BXN[:, None], relative=relative)
@@ -276,18 +266,17 @@ def find_visible_keys(
     return jnp.concatenate([memory_BXM, visible_BXL], axis=2)
 
 
-def compare_texts(
+def find_texts(
     token_type_ids: jax.Array | None, masked_positions: jax.Array | None, M: int
-) -> jax.Array | None:
-    """Return whether each query and key are of different texts, bool [B, X, N]; None if of one.
+) -> tuple[jax.Array, jax.Array] | None:
+    """Return the text of each query, int32 [B, X], and of each key, [B, N]; None if all are of one.
 
     The memory is of text 0.
     """
     if token_type_ids is None:
         return None
-    query_types_BX = token_type_ids
+    query_ids_BX = token_type_ids
     if masked_positions is not None:
-        types_BP = jnp.take_along_axis(token_type_ids, masked_positions, axis=1)
-        query_types_BX = jnp.concatenate([token_type_ids, types_BP], axis=1)
-    key_types_BN = jnp.pad(token_type_ids, ((0, 0), (M, 0)))
-    return query_types_BX[:, :, None] != key_types_BN[:, None, :]
+        ids_BP = jnp.take_along_axis(token_type_ids, masked_positions, axis=1)
+        query_ids_BX = jnp.concatenate([token_type_ids, ids_BP], axis=1)
+    return query_ids_BX, jnp.pad(token_type_ids, ((0, 0), (M, 0)))

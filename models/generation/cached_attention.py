@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from models.layers.attention import Attention
 from models.layers.cache import CACHE, MEMORY, DecodingStep
+from models.layers.distance_bias import DistanceBias
 from models.layers.masks import Mask
 from models.layers.ops import mask_scores
 
@@ -125,7 +126,7 @@ def attend_to_cache(
     v_BHMK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
-    bias: jax.Array | None = None,
+    bias: jax.Array | DistanceBias | None = None,
     scale: float | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:

@@ -9,6 +9,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Initializer, ModuleFactory
 from models.layers.masks import Mask
@@ -39,7 +40,7 @@ class Attention(nn.Module):
         memory_BMD: jax.Array | None = None,
         train: bool = False,
         mask: Mask | jax.Array | None = None,
-        bias: jax.Array | None = None,
+        bias: jax.Array | DistanceBias | None = None,
         relative: Any = None,
         projection: Any = None,
     ) -> jax.Array:
@@ -50,7 +51,7 @@ class Attention(nn.Module):
           memory_BMD: activations from which keys and values are computed; x itself by default.
           train: whether the attention weights are dropped out.
           mask: a `Mask`, or bool broadcastable to [B, H, L, M], True where a query may attend.
-          bias: float broadcastable to [B, H, L, M], added to the scores.
+          bias: float broadcastable to [B, H, L, M], or a `DistanceBias`; added to the scores.
           relative: what the methods of a subclass need, such as embeddings of distances.
           projection: what `project_source` of a subclass needs and all layers share.
 
@@ -112,8 +113,8 @@ class Attention(nn.Module):
         self,
         q_BLHK: jax.Array,
         mask: Mask | jax.Array | None,
-        bias: jax.Array | None,
+        bias: jax.Array | DistanceBias | None,
         relative: Any,
-    ) -> tuple[jax.Array, jax.Array | None]:
+    ) -> tuple[jax.Array, jax.Array | DistanceBias | None]:
         """Return the queries and the bias of the scores, to which a subclass may add terms."""
         return q_BLHK, bias

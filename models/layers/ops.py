@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.block_sparse import attend_in_blocks
+from models.layers.distance_bias import DistanceBias, make_dense_bias
 from models.layers.long_rows.key_chunks import attend_in_chunks
 from models.layers.masks import Mask
 
@@ -135,14 +136,15 @@ def weigh_values(weights_BHLM: jax.Array, v_BMHK: jax.Array) -> jax.Array:
 
 
 def mask_scores(
-    scores_BHLM: jax.Array, mask: Mask | jax.Array | None, bias: jax.Array | None
+    scores_BHLM: jax.Array, mask: Mask | jax.Array | None, bias: jax.Array | DistanceBias | None
 ) -> jax.Array:
     """Return scores + bias where `mask` is True and the least float elsewhere, float32.
 
     mask, bias: as in `attend`.
     """
-    if bias is not None:
-        scores_BHLM += bias.astype(jnp.float32)
+    bias_BHLM = make_dense_bias(bias)
+    if bias_BHLM is not None:
+        scores_BHLM += bias_BHLM.astype(jnp.float32)
     if isinstance(mask, Mask):
         _, H, L, M = scores_BHLM.shape
         mask = mask.make_dense(L, M, H)
@@ -157,7 +159,7 @@ def attend(
     v_BMHK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
-    bias: jax.Array | None = None,
+    bias: jax.Array | DistanceBias | None = None,
     scale: float | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
     score: Callable[..., jax.Array] = compute_scores,
@@ -173,7 +175,7 @@ def attend(
       k_BMHK: the keys.
       v_BMHK: the values.
       mask: a `Mask`, or bool broadcastable to [B, H, L, M]; True where a query may attend to a key.
-      bias: float broadcastable to [B, H, L, M], added to the scores.
+      bias: float broadcastable to [B, H, L, M], or a `DistanceBias`; added to the scores.
       scale: factor of the scores; K ** -0.5 by default.
       drop: a `models.layers.dropout.KeyedDropout` of the attention weights, or None.
       score: a function with the signature of `compute_scores`.

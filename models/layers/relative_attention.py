@@ -21,6 +21,7 @@ import numpy as np
 
 from models.layers.attention import Attention
 from models.layers.cache import SEGMENT_MEMORY
+from models.layers.distance_bias import DistanceBias
 from models.layers.linear import Dense, Initializer
 from models.layers.masks import Mask
 
@@ -29,8 +30,6 @@ __all__ = [
     "RelativeAttention",
     "RelativePositions",
     "embed_distances",
-    "score_distances",
-    "shift_scores",
 ]
 
 
@@ -66,34 +65,6 @@ def embed_distances(N: int, D: int, clamp_len: int | None = None, num_after: int
         distance_R = np.clip(distance_R, -clamp_len, clamp_len)
     angles = distance_R[:, None] * 10_000.0 ** -(np.arange(0, D, 2) / D)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
-
-
-def score_distances(q_BLHK: jax.Array, r_RHK: jax.Array) -> jax.Array:
-    """Return the score of each query and distance, q r^T, float32 [B, H, L, R]."""
-    return jnp.einsum("blhk,rhk->bhlr", q_BLHK, r_RHK, preferred_element_type=jnp.float32)
-
-
-def shift_scores(scores_BHLR: jax.Array) -> jax.Array:
-    """Return scores by distance as scores by key: row l moves L - 1 - l places to the left.
-
-    Column r of the input is the distance N - 1 - r. Column j of the output is key j, whose distance
-    from query l, at position N - L + l, is N - L + l - j. There are R columns: with R = N, keys
-    behind the query get scores of other rows, which a causal mask hides; with R = N + L - 1 the
-    first N columns are right for all queries.
-    """
-    *leading, L, R = scores_BHLR.shape
-    padded = jnp.pad(scores_BHLR, [(0, 0)] * (len(leading) + 1) + [(1, 0)])
-    return padded.reshape(*leading, R + 1, L)[..., 1:, :].reshape(*leading, L, R)
-
-
-def shift_step_scores(scores_BH1N: jax.Array, position_B: jax.Array) -> jax.Array:
-    """Return the scores by distance of a decoding step as scores by slot of the cache.
-
-    position_B: the position of each row's query.
-    """
-    N = scores_BH1N.shape[-1]
-    column_BN = jnp.clip(N - 1 - position_B[:, None] + jnp.arange(N), 0, N - 1)
-    return jnp.take_along_axis(scores_BH1N, column_BN[:, None, None], axis=-1)
 
 
 class RelativeAttention(Attention):
@@ -142,10 +113,14 @@ class RelativeAttention(Attention):
         self,
         q_BLHK: jax.Array,
         mask: Mask | jax.Array | None,
-        bias: jax.Array | None,
+        bias: jax.Array | DistanceBias | None,
         relative: Any,
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """Return q + u, and the position term added to the bias."""
+    ) -> tuple[jax.Array, jax.Array | DistanceBias | None]:
+        """Return q + u, and the position term as the bias.
+
+        Raises:
+          ValueError: there is a bias already.
+        """
         shape_HK = q_BLHK.shape[2:]
         content_HK, position_HK = relative.content_bias_HK, relative.position_bias_HK
         if content_HK is None:
@@ -153,18 +128,28 @@ class RelativeAttention(Attention):
             position_HK = self.param("position_bias", self.bias_init, shape_HK)
         project = partial(Dense, use_bias=False, kernel_init=self.kernel_init, ops=self.ops)
         r_RHK = project(shape_HK, name="position")(relative.embedding_RD.astype(q_BLHK.dtype))
-        scores_BHLR = score_distances(q_BLHK + position_HK.astype(q_BLHK.dtype), r_RHK)
-        term_BHLN = self.align_scores(scores_BHLR, mask, relative)
-        term_BHLN *= shape_HK[-1] ** -0.5 if self.scale is None else self.scale
-        if bias is not None:
-            term_BHLN += bias.astype(jnp.float32)
-        return q_BLHK + content_HK.astype(q_BLHK.dtype), term_BHLN
+        position_BLHK = q_BLHK + position_HK.astype(q_BLHK.dtype)
+        term = self.make_distance_bias(position_BLHK, r_RHK, mask, bias)
+        return q_BLHK + content_HK.astype(q_BLHK.dtype), term
 
-    def align_scores(
-        self, scores_BHLR: jax.Array, mask: Mask | jax.Array | None, relative: Any
-    ) -> jax.Array:
-        """Return scores by distance as scores by key, float32 [B, H, L, N]."""
-        step = mask.step if isinstance(mask, Mask) else None
-        if step is None:
-            return shift_scores(scores_BHLR)
-        return shift_step_scores(scores_BHLR, step.position_B)
+    def make_distance_bias(
+        self,
+        q_BLHK: jax.Array,
+        r_RHK: jax.Array,
+        mask: Mask | jax.Array | None,
+        bias: jax.Array | DistanceBias | None,
+    ) -> DistanceBias:
+        """Return the term of causal queries and of R = N distances.
+
+        Raises:
+          ValueError: there is a bias already.
+        """
+        if bias is not None:
+            raise ValueError("attention by relative position takes no other bias of the scores")
+        return DistanceBias(
+            q_BLHK,
+            r_RHK,
+            num_keys=r_RHK.shape[0],
+            scale=q_BLHK.shape[-1] ** -0.5 if self.scale is None else self.scale,
+            step=mask.step if isinstance(mask, Mask) else None,
+        )

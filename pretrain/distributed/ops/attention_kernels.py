@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
+from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.distributed.ops.attention_parts import attend_in_parts
@@ -78,17 +79,14 @@ def make_attend(
         v_BMHK: jax.Array,
         *,
         mask: Mask | jax.Array | None = None,
-        bias: jax.Array | None = None,
+        bias: jax.Array | DistanceBias | None = None,
         scale: float | None = None,
         drop: KeyedDropout | None = None,
     ) -> jax.Array:
         v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
         reasons = []
         for kernel in KERNELS[platform]:
-            if isinstance(mask, Mask) and mask.offset:
-                reason = "takes no memory before the queries"
-            else:
-                reason = kernel.find_obstacle(q_BLHK, k_BMHK, mask, bias, drop, options["mesh"])
+            reason = kernel.find_obstacle(q_BLHK, k_BMHK, mask, bias, drop, options["mesh"])
             if reason is None:
                 report_kernel(kernel.name, ", ".join(reasons) or None)
                 return kernel.attend(

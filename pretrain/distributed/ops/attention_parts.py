@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from models.layers.distance_bias import DistanceBias, make_dense_bias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.distributed.ops.hash_dropout import drop_by_hash, take_dropout_part
@@ -30,12 +31,13 @@ def attend_in_parts(
     v_BMHK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
-    bias: jax.Array | None = None,
+    bias: jax.Array | DistanceBias | None = None,
     scale: float | None = None,
     drop: KeyedDropout | None = None,
 ) -> jax.Array:
     """Compute `softmax.attend`, in parts of the rows where that takes less time."""
     v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
+    bias = make_dense_bias(bias)
     if not _is_splittable(q_BLHK, k_BMHK, mask, bias, drop):
         return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop)
     B = q_BLHK.shape[0]

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
+from models.layers.distance_bias import DistanceBias, make_dense_bias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 
@@ -19,13 +20,15 @@ def find_cudnn_obstacle(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
     mask: Mask | jax.Array | None,
-    bias: jax.Array | None,
+    bias: jax.Array | DistanceBias | None,
     drop: KeyedDropout | None,
     mesh: Mesh,
 ) -> str | None:
     """Return why cuDNN's attention cannot be used, or None."""
     B, L, H, K = q_BLHK.shape
     M = k_BMHK.shape[1]
+    if isinstance(mask, Mask) and mask.offset:
+        return "takes no memory before the queries"
     if isinstance(mask, Mask) and mask.pattern:
         return "has no sparse patterns"
     if isinstance(mask, Mask) and mask.chunks is not None:
@@ -53,7 +56,7 @@ def attend_with_cudnn(
     v_BMHK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
-    bias: jax.Array | None = None,
+    bias: jax.Array | DistanceBias | None = None,
     scale: float | None = None,
     drop: None = None,
     mesh: Mesh,
@@ -78,6 +81,7 @@ def attend_with_cudnn(
             options["local_window_size"] = mask.local_window_size
         pair_mask = _select_pairwise_mask(mask)
         pair_mask_array = None if pair_mask is None else pair_mask.make_dense(q_BLHK.shape[1], M)
+    bias = make_dense_bias(bias)
     bias = None if bias is None else bias.astype(q_BLHK.dtype)
     return jax.nn.dot_product_attention(
         q_BLHK,

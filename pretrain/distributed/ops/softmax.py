@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from models.layers import ops
+from models.layers.distance_bias import DistanceBias, make_dense_bias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.distributed.ops.attention_products import (
@@ -100,12 +101,13 @@ def attend(
     v_BMHK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
-    bias: jax.Array | None = None,
+    bias: jax.Array | DistanceBias | None = None,
     scale: float | None = None,
     drop: KeyedDropout | None = None,
 ) -> jax.Array:
     """Compute `models.layers.ops.attend`, and save less for the backward pass."""
     v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
+    bias = make_dense_bias(bias)
     if bias is not None and bias.ndim == 4 and bias.shape[0] == 1:
         bias = repeat_bias(bias, q_BLHK.shape[0])
     return ops.attend(
@@ -125,7 +127,7 @@ def move_shared_dropout(
     q_BLHK: jax.Array,
     v_BMHK: jax.Array,
     mask: Mask | jax.Array | None,
-    bias: jax.Array | None,
+    bias: jax.Array | DistanceBias | None,
     drop: KeyedDropout | None,
 ) -> tuple[jax.Array, KeyedDropout | None]:
     """Return the values and the dropout of the weights that is left to apply.

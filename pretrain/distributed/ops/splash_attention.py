@@ -17,6 +17,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.distributed.ops.pair_scopes import count_visible_blocks, name_computed_blocks
@@ -36,7 +37,7 @@ def find_splash_obstacle(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
     mask: Mask | jax.Array | None,
-    bias: jax.Array | None,
+    bias: jax.Array | DistanceBias | None,
     drop: KeyedDropout | None,
     mesh: Mesh,
 ) -> str | None:
@@ -48,6 +49,8 @@ def find_splash_obstacle(
         return "cannot add a bias to the scores"
     if mask is not None and not isinstance(mask, Mask):
         return "does not take a mask as an array of pairs"
+    if mask is not None and mask.offset:
+        return "takes no memory before the queries"
     if mask is not None and (reason := find_pattern_obstacle(mask)):
         return reason
     if mask is not None and mask.chunks is not None:

@@ -15,18 +15,19 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
-from pretrain.distributed.ops.row_attention.kernels import (
-    Inputs,
-    attend_backward,
-    attend_forward,
-)
+from pretrain.distributed.ops.row_attention.blocks import Inputs
+from pretrain.distributed.ops.row_attention.inputs import find_pair_terms, make_inputs, pad_width
+from pretrain.distributed.ops.row_attention.kernels import attend_backward, attend_forward
 from pretrain.distributed.ops.row_attention.tiles import (
     SMALL_VMEM,
+    SUBLANES,
     Settings,
     choose_blocks,
     list_tiles,
+    round_up,
 )
 
 
@@ -35,8 +36,8 @@ def attend_local_rows(
     k_BMHK: jax.Array,
     v_BMHK: jax.Array,
     *,
-    mask: Mask | None = None,
-    bias: jax.Array | None = None,
+    mask: Mask | jax.Array | None = None,
+    bias: jax.Array | DistanceBias | None = None,
     scale: float | None = None,
     drop: KeyedDropout | None = None,
     first: tuple[int | jax.Array, int | jax.Array] = (0, 0),
@@ -50,8 +51,8 @@ def attend_local_rows(
       q_BLHK: the queries.
       k_BMHK: the keys.
       v_BMHK: the values.
-      mask: rules without a decoding step, a pattern, chunks or an offset.
-      bias: [1, H, L, M].
+      mask: rules without a decoding step, a pattern or chunks; or bool [B, 1, L, M].
+      bias: [1, H, L, M], or of distances.
       scale: of the scores; K ** -0.5 by default.
       drop: dropout of `hash_dropout.drop_by_hash`, with a draw for each weight.
       first: the numbers of the first row and of the first head in the whole batch, by which the
@@ -61,62 +62,61 @@ def attend_local_rows(
       changes: of the chosen `Settings`.
     """
     B, L, H, K = q_BLHK.shape
-    M = k_BMHK.shape[1]
-    mask = mask or Mask()
-    reach = mask.local_window_size
+    M, width = k_BMHK.shape[1], round_up(K, SUBLANES)
+    scale = K**-0.5 if scale is None else scale
+    q_BLHK, k_BMHK, v_BMHK = (pad_width(x, width) for x in (q_BLHK, k_BMHK, v_BMHK))
+    mask = Mask() if mask is None else mask
+    rules = mask if isinstance(mask, Mask) else Mask()
+    distances = bias if isinstance(bias, DistanceBias) else None
+    if distances is not None:
+        q_BLHW, r_RHW = pad_width(distances.q_BLHK, width), pad_width(distances.r_RHK, width)
+        bias = distances.replace(q_BLHK=q_BLHW, r_RHK=r_RHW)
+    reach = rules.local_window_size
     heads_per_program, tile = choose_blocks(
-        H, K, L, M, q_BLHK.dtype.itemsize, bias is not None, reach, vmem_bytes
+        H, width, L, M, q_BLHK.dtype.itemsize, find_pair_terms(mask, bias), reach, vmem_bytes
     )
     settings = Settings(
         num_heads=num_heads or H,
-        head_width=K,
-        scale=K**-0.5 if scale is None else scale,
+        head_width=width,
+        scale=scale,
         rate=drop.rate if drop else 0.0,
         reach=reach,
         heads_per_program=heads_per_program,
         tile=tile,
+        offset=rules.offset,
+        num_ordered=distances.num_ordered if distances else 0,
+        bias_scale=distances.scale if distances else 1.0,
         vmem_bytes=vmem_bytes,
     )._replace(**changes)
     words = jnp.zeros(2, jnp.uint32) if drop is None else drop.key
     numbers = [jnp.asarray(number, jnp.int32) for number in first]
     seeds = jnp.concatenate([jax.lax.bitcast_convert_type(words, jnp.int32), jnp.stack(numbers)])
-    inputs = _make_inputs(seeds, q_BLHK, k_BMHK, v_BMHK, mask, bias)
+    inputs = make_inputs(seeds, q_BLHK, k_BMHK, v_BMHK, mask, bias, settings)
     out: jax.Array = attend_blocks(inputs, settings)  # pyright: ignore[reportAssignmentType]
-    return out.swapaxes(1, 2).reshape(B, L, H, K)
+    return out.swapaxes(1, 2).reshape(B, L, H, width)[..., :K]
 
 
-def _make_inputs(
-    seeds: jax.Array,
-    q_BLHK: jax.Array,
-    k_BMHK: jax.Array,
-    v_BMHK: jax.Array,
-    mask: Mask,
-    bias: jax.Array | None,
-) -> Inputs:
-    """Return the arrays in the order of the kernel.
-
-    Padding is passed as lengths, and next to segments as a segment of its own.
-    """
-    ids, lengths_B = None, None
-    if mask.segment_ids is not None:
-        ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
-    elif mask.attention_mask_BM is not None:
-        lengths_B = mask.attention_mask_BM.sum(-1, dtype=jnp.int32)
-    return Inputs(
-        seeds=seeds,
-        lengths_B=lengths_B,
-        q=_move_positions_last(q_BLHK),
-        k=_move_positions_last(k_BMHK),
-        v=_move_positions_last(v_BMHK),
-        query_ids=ids and ids[0][:, None],
-        key_ids=ids and ids[1][:, None],
-        bias=None if bias is None else bias[0].swapaxes(1, 2),
-    )
-
-
-def _move_positions_last(x_BLHK: jax.Array) -> jax.Array:
-    """Return x as [B, H K, L], the order that XLA gives the results of the projections anyway."""
-    return x_BLHK.reshape(*x_BLHK.shape[:2], -1).swapaxes(1, 2)
+# The block of each input.
+BLOCKS = {
+    "seeds": "scalars",
+    "lengths_B": "scalars",
+    "q": "queries",
+    "k": "keys",
+    "v": "keys",
+    "query_ids": "query ids",
+    "key_ids": "key ids",
+    "visible": "pairs",
+    "bias": "bias",
+    "distance_q": "queries",
+    "distances": "distances",
+    "first_rows": "query ids",
+    "text_scores": "text scores",
+    "query_texts": "query ids",
+    "key_texts": "key ids",
+}
+# The inputs that have gradients.
+GRADIENTS = "q", "k", "v", "bias", "distance_q", "distances", "text_scores"
+SUMMED_OVER_ROWS = "bias", "distances"
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -132,15 +132,15 @@ def _attend_fwd(inputs: Inputs, settings: Settings) -> tuple[jax.Array, Inputs]:
 
 
 def _attend_bwd(settings: Settings, inputs: Inputs, do: jax.Array) -> tuple[Inputs]:
-    q, k, v = (jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (inputs.q, inputs.k, inputs.v))
-    results = [(q, "queries"), (k, "keys"), (v, "keys")]
-    bias: jax.Array | None = inputs.bias
-    if bias is not None:
-        results.append((jax.ShapeDtypeStruct(bias.shape, jnp.float32), "bias"))
-    dq, dk, dv, *dbias = _call(attend_backward, inputs, (do,), results, settings)
-    none = Inputs(*[None] * len(inputs))
-    d_bias = None if bias is None else dbias[0].astype(bias.dtype)
-    return (none._replace(q=dq, k=dk, v=dv, bias=d_bias),)
+    names = [name for name in GRADIENTS if getattr(inputs, name) is not None]
+    results = []
+    for name in names:
+        x = getattr(inputs, name)
+        dtype = jnp.float32 if name in SUMMED_OVER_ROWS else x.dtype
+        results.append((jax.ShapeDtypeStruct(x.shape, dtype), BLOCKS[name]))
+    found = _call(attend_backward, inputs, (do,), results, settings)
+    gradients = {name: dx.astype(getattr(inputs, name).dtype) for name, dx in zip(names, found)}
+    return (Inputs(None)._replace(**gradients),)
 
 
 attend_blocks.defvjp(_attend_fwd, _attend_bwd)
@@ -161,26 +161,23 @@ def _call(
     B, width, L = inputs.q.shape
     M, heads = inputs.k.shape[2], settings.heads_per_program
     num_heads, rows = width // settings.head_width, heads * settings.head_width
-    blocks = {
-        "scalars": pl.BlockSpec(memory_space=pltpu.MemorySpace.SMEM),
-        "queries": pl.BlockSpec((1, rows, L), lambda h, b: (b, h, 0)),
-        "keys": pl.BlockSpec((1, rows, M), lambda h, b: (b, h, 0)),
-        "query ids": pl.BlockSpec((1, 1, L), lambda h, b: (b, 0, 0)),
-        "key ids": pl.BlockSpec((1, 1, M), lambda h, b: (b, 0, 0)),
-        "bias": pl.BlockSpec((heads, M, L), lambda h, b: (h, 0, 0)),
-    }
-    names = "scalars", "scalars", "queries", "keys", "keys", "query ids", "key ids", "bias"
-    present = [(x, blocks[name]) for x, name in zip(inputs, names) if x is not None]
+    blocks = _make_blocks(inputs, heads, rows)
+    present = [
+        (x, blocks[BLOCKS[name]]) for name, x in zip(Inputs._fields, inputs) if x is not None
+    ]
     operands = [*present, *((x, blocks["queries"]) for x in gradients)]
-    sums_bias = results[-1][1] == "bias"
+    sums_rows = any(name in SUMMED_OVER_ROWS for _, name in results)
 
     def run_body(*references: Any) -> None:
         remaining = iter(references)
         blocks = Inputs(*(None if x is None else next(remaining) for x in inputs))
-        others = list(remaining)
-        if gradients and not sums_bias:
-            others.insert(1 + len(results), None)
-        body(blocks, *others, settings=settings)
+        if not gradients:
+            body(blocks, *remaining, settings=settings)
+            return
+        do_ref = next(remaining)
+        names = [name for name in GRADIENTS if getattr(inputs, name) is not None]
+        written = Inputs(None)._replace(**{name: next(remaining) for name in names})
+        body(blocks, do_ref, written, *remaining, settings=settings)
 
     return pl.pallas_call(
         run_body,
@@ -190,7 +187,7 @@ def _call(
         out_shape=[shape for shape, _ in results],
         scratch_shapes=[pltpu.VMEM((rows, M), jnp.float32)] * (2 * len(gradients)),
         compiler_params=pltpu.CompilerParams(
-            dimension_semantics=("parallel", "arbitrary" if sums_bias else "parallel"),
+            dimension_semantics=("parallel", "arbitrary" if sums_rows else "parallel"),
             vmem_limit_bytes=None if settings.vmem_bytes == SMALL_VMEM else settings.vmem_bytes,
         ),
         cost_estimate=_estimate_cost(
@@ -201,6 +198,27 @@ def _call(
         interpret=settings.interpret,
         name=body.__name__,
     )(*(x for x, _ in operands))
+
+
+def _make_blocks(inputs: Inputs, heads: int, rows: int) -> dict[str, pl.BlockSpec]:
+    """Return the blocks of the arrays of a call, by name.
+
+    heads: of a program.
+    rows: of its queries.
+    """
+    L, M = inputs.q.shape[2], inputs.k.shape[2]
+    R = 0 if inputs.distances is None else inputs.distances.shape[1]
+    return {
+        "scalars": pl.BlockSpec(memory_space=pltpu.MemorySpace.SMEM),
+        "queries": pl.BlockSpec((1, rows, L), lambda h, b: (b, h, 0)),
+        "keys": pl.BlockSpec((1, rows, M), lambda h, b: (b, h, 0)),
+        "query ids": pl.BlockSpec((1, 1, L), lambda h, b: (b, 0, 0)),
+        "key ids": pl.BlockSpec((1, 1, M), lambda h, b: (b, 0, 0)),
+        "pairs": pl.BlockSpec((1, M, L), lambda h, b: (b, 0, 0)),
+        "bias": pl.BlockSpec((heads, M, L), lambda h, b: (h, 0, 0)),
+        "distances": pl.BlockSpec((rows, R), lambda h, b: (h, 0)),
+        "text scores": pl.BlockSpec((1, heads, 1, L), lambda h, b: (b, h, 0, 0)),
+    }
 
 
 def _estimate_cost(arrays: list[Any], num_pairs: int, products: int) -> pl.CostEstimate:

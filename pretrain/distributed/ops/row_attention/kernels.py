@@ -18,37 +18,43 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from pretrain.distributed.ops.pair_scopes import name_rare_branch
+from pretrain.distributed.ops.row_attention.blocks import (
+    Head,
+    Inputs,
+    clear_before_first_row,
+    compare_ids,
+    contract_first,
+    contract_last,
+    list_heads,
+)
+from pretrain.distributed.ops.row_attention.distances import (
+    score_distances,
+    write_distance_gradients,
+)
 from pretrain.distributed.ops.row_attention.dropped_weights import make_keep_tile
 from pretrain.distributed.ops.row_attention.tiles import Settings, Tile, list_tiles
 
 LEAST = float(np.finfo(np.float32).min)  # the score of a pair that a mask hides
-CONTRACT_FIRST = ((0,), (0,)), ((), ())  # a^T b
-CONTRACT_LAST = ((1,), (1,)), ((), ())  # a b^T
 
 
-class Inputs(NamedTuple):
-    """The arrays of a call, or inside a kernel the references to the blocks of a program.
-
-    Attributes:
-      seeds: int32 [4]: the two words of the dropout's key, and the number of the first row and of
-        the first head of this device.
-      lengths_B: int32, how many keys are tokens; the others are padding. Or None.
-      q: the queries [B, H K, L].
-      k: the keys [B, H K, M].
-      v: the values [B, H K, M].
-      query_ids: int32 [B, 1, L], the segments of the queries. Or None.
-      key_ids: int32 [B, 1, M], the segments of the keys. Or None.
-      bias: [H, M, L], added to the scores. Or None.
-    """
-
-    seeds: Any
-    lengths_B: Any
-    q: Any
-    k: Any
-    v: Any
-    query_ids: Any
-    key_ids: Any
-    bias: Any
+def find_visible(inputs: Inputs, tile: Tile, settings: Settings) -> jax.Array | None:
+    """Return which pairs of a tile the mask shows, bool [keys, T]; None for all."""
+    rules = []
+    key = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 0) + tile.keys.start
+    first_query = tile.queries.start + settings.offset
+    query = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 1) + first_query
+    num_before, num_after = settings.reach
+    if num_before is not None:
+        rules.append(query - key <= num_before)
+    if num_after is not None:
+        rules.append(key - query <= num_after)
+    if inputs.lengths_B is not None:
+        rules.append(key < inputs.lengths_B[pl.program_id(1)])
+    if inputs.key_ids is not None:
+        rules.append(compare_ids(inputs.query_ids, inputs.key_ids, tile))
+    if inputs.visible is not None:
+        rules.append(inputs.visible[0, tile.keys, tile.queries].astype(jnp.int32) != 0)
+    return reduce(jnp.logical_and, rules) if rules else None
 
 
 class Weights(NamedTuple):
@@ -67,41 +73,6 @@ class Weights(NamedTuple):
     some_empty: jax.Array
 
 
-class Head(NamedTuple):
-    """A head of a program: its number in the program, and its rows in blocks [1, heads K, ...]."""
-
-    index: int
-    rows: slice
-    first_query: jax.Array  # its number among the queries of all heads and rows of the batch
-
-
-def list_heads(inputs: Inputs, settings: Settings) -> list[Head]:
-    """Return the heads of this program."""
-    group, b = pl.program_id(0), pl.program_id(1)
-    count = settings.heads_per_program
-    L, K = inputs.q.shape[2], settings.head_width
-    row = (inputs.seeds[2] + b) * settings.num_heads + inputs.seeds[3] + group * count
-    return [Head(i, slice(i * K, (i + 1) * K), (row + i) * L) for i in range(count)]
-
-
-def find_visible(inputs: Inputs, tile: Tile, settings: Settings) -> jax.Array | None:
-    """Return which pairs of a tile the mask shows, bool [keys, T]; None for all."""
-    rules = []
-    key = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 0) + tile.keys.start
-    query = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 1) + tile.queries.start
-    num_before, num_after = settings.reach
-    if num_before is not None:
-        rules.append(query - key <= num_before)
-    if num_after is not None:
-        rules.append(key - query <= num_after)
-    if inputs.lengths_B is not None:
-        rules.append(key < inputs.lengths_B[pl.program_id(1)])
-    if inputs.key_ids is not None:
-        key_ids = jnp.broadcast_to(inputs.key_ids[0, :, tile.keys], tile.shape[::-1]).T
-        rules.append(key_ids == inputs.query_ids[0, :, tile.queries])
-    return reduce(jnp.logical_and, rules) if rules else None
-
-
 def compute_weights(
     inputs: Inputs, head: Head, tile: Tile, visible: jax.Array | None, settings: Settings
 ) -> Weights:
@@ -110,10 +81,12 @@ def compute_weights(
     A query without a key has the weight 1 / M on each, as in `attend`.
     """
     q, k = inputs.q[0, head.rows, tile.queries], inputs.k[0, head.rows, tile.keys]
-    scores = jax.lax.dot_general(k, q, CONTRACT_FIRST, preferred_element_type=jnp.float32)
+    scores = contract_first(k, q)
     scores *= settings.scale
     if inputs.bias is not None:
         scores += inputs.bias[head.index, tile.keys, tile.queries].astype(jnp.float32)
+    if inputs.distances is not None:
+        scores += score_distances(inputs, head, tile, settings)
     if visible is not None:
         scores = jnp.where(visible, scores, LEAST)
     largest_T = scores.max(0, keepdims=True)
@@ -141,7 +114,8 @@ def make_keep(
 
 def has_rows_of_padding(inputs: Inputs) -> bool:
     """Return whether the arrays of a mask may hide every key from a query."""
-    return inputs.lengths_B is not None or inputs.key_ids is not None
+    arrays = inputs.lengths_B, inputs.key_ids, inputs.visible
+    return any(array is not None for array in arrays)
 
 
 def weigh_others(
@@ -191,27 +165,23 @@ def _add_others(
 def attend_backward(
     inputs: Inputs,
     do_ref: Any,
-    dq_ref: Any,
-    dk_ref: Any,
-    dv_ref: Any,
-    dbias_ref: Any,
+    gradients: Inputs,
     dk_sum: Any,
     dv_sum: Any,
     *,
     settings: Settings,
 ) -> None:
-    """Write the gradients of the heads of a program; that of the bias is summed over the rows.
+    """Write the gradients of the heads of a program.
+
+    Those of the bias and of the distances are summed over the rows.
 
     dk_sum, dv_sum: float32 [heads K, M], memory of the program.
     """
     heads = list_heads(inputs, settings)
     dk_sum[...], dv_sum[...] = jnp.zeros_like(dk_sum), jnp.zeros_like(dv_sum)
-    if dbias_ref is not None:
-
-        @pl.when(pl.program_id(1) == 0)
-        def _() -> None:
-            dbias_ref[...] = jnp.zeros_like(dbias_ref)
-
+    for total in (gradients.bias, gradients.distances):
+        if total is not None:
+            clear_before_first_row(total)
     for tile in list_tiles(inputs.q.shape[2], inputs.k.shape[2], settings):
         visible = find_visible(inputs, tile, settings)
         for head in heads:
@@ -219,18 +189,21 @@ def attend_backward(
             dropped, d_scores = _differentiate_weights(
                 inputs, do_ref, head, tile, weights, visible, settings
             )
-            if dbias_ref is not None:
-                dbias_ref[head.index, tile.keys, tile.queries] += d_scores
+            if gradients.bias is not None:
+                gradients.bias[head.index, tile.keys, tile.queries] += d_scores
+            if gradients.distances is not None:
+                write_distance_gradients(inputs, gradients, head, tile, d_scores, settings)
             q, k = inputs.q[0, head.rows, tile.queries], inputs.k[0, head.rows, tile.keys]
             do = do_ref[0, head.rows, tile.queries]
             d_scores = d_scores.astype(q.dtype)
-            dv_sum[head.rows, tile.keys] += _multiply_transposed(do, dropped.astype(do.dtype))
-            dk_sum[head.rows, tile.keys] += _multiply_transposed(q, d_scores) * settings.scale
+            dv_sum[head.rows, tile.keys] += contract_last(do, dropped.astype(do.dtype))
+            dk_sum[head.rows, tile.keys] += contract_last(q, d_scores) * settings.scale
             dq = jnp.dot(k, d_scores, preferred_element_type=jnp.float32) * settings.scale
-            dq_ref[0, head.rows, tile.queries] = dq.astype(dq_ref.dtype)
+            gradients.q[0, head.rows, tile.queries] = dq.astype(gradients.q.dtype)
             if tile.others and has_rows_of_padding(inputs):
                 _add_other_gradients(inputs, do, dv_sum, head, tile, weights, settings)
-    dk_ref[0], dv_ref[0] = dk_sum[...].astype(dk_ref.dtype), dv_sum[...].astype(dv_ref.dtype)
+    gradients.k[0] = dk_sum[...].astype(gradients.k.dtype)
+    gradients.v[0] = dv_sum[...].astype(gradients.v.dtype)
 
 
 def _differentiate_weights(
@@ -245,17 +218,13 @@ def _differentiate_weights(
     """Return the dropped softmax, and the gradient of the scores, float32 [keys, T]."""
     v, do = inputs.v[0, head.rows, tile.keys], do_ref[0, head.rows, tile.queries]
     softmax = weights.powers * (1 / weights.total_T)
-    d_softmax = jax.lax.dot_general(v, do, CONTRACT_FIRST, preferred_element_type=jnp.float32)
+    d_softmax = contract_first(v, do)
     dropped, keep = softmax, make_keep(inputs, head, tile, tile.keys, settings)
     if keep is not None:
         factor = jnp.where(keep, 1 / (1 - settings.rate), 0.0)
         dropped, d_softmax = softmax * factor, d_softmax * factor
     d_scores = softmax * (d_softmax - (softmax * d_softmax).sum(0, keepdims=True))
     return dropped, d_scores if visible is None else jnp.where(visible, d_scores, 0.0)
-
-
-def _multiply_transposed(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jax.lax.dot_general(a, b, CONTRACT_LAST, preferred_element_type=jnp.float32)
 
 
 def _add_other_gradients(
@@ -274,4 +243,4 @@ def _add_other_gradients(
         def _() -> None:
             for keys in tile.others:
                 others = weigh_others(inputs, head, tile, keys, weights, settings)
-                dv_sum[head.rows, keys] += _multiply_transposed(do, others.astype(do.dtype))
+                dv_sum[head.rows, keys] += contract_last(do, others.astype(do.dtype))

@@ -5,54 +5,70 @@ B batch   L length of queries   M length of keys   H heads   K head width
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from models.layers.distance_bias import DistanceBias, TextScores
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.distributed.ops.hash_dropout import drop_by_hash, drop_on_shard
-from pretrain.distributed.ops.row_attention.call import attend_local_rows
-from pretrain.distributed.ops.row_attention.tiles import LARGE_VMEM, SMALL_VMEM, count_vmem_bytes
+from pretrain.distributed.ops.row_attention.call import attend_local_rows, find_pair_terms
+from pretrain.distributed.ops.row_attention.tiles import (
+    LARGE_VMEM,
+    SMALL_VMEM,
+    SUBLANES,
+    count_vmem_bytes,
+    round_up,
+)
 from pretrain.distributed.sharding import BATCH
 
-MAX_LENGTH = 1024  # positions of a row
+MAX_LENGTH = 2048  # positions of a row
 MAX_HEAD_WIDTH = 256
 # Kinds of devices that have at least 64 MiB of the memory of which a v4 has 16.
 LARGE_VMEM_CHIPS = "TPU v5 lite", "TPU v5", "TPU v6 lite"
-SUBLANES = 16  # rows of a tile of bfloat16, of which the part of a head in a block is a multiple
 
 
 def find_row_obstacle(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
     mask: Mask | jax.Array | None,
-    bias: jax.Array | None,
+    bias: jax.Array | DistanceBias | None,
     drop: KeyedDropout | None,
     mesh: Mesh,
 ) -> str | None:
     """Return why the whole-row kernel cannot be used, or None."""
     B, L, H, K = q_BLHK.shape
     M = k_BMHK.shape[1]
-    if mask is not None and not isinstance(mask, Mask):
-        return "does not take a mask as an array of pairs"
-    if reason := _find_mask_obstacle(mask, L, M, bias) or _find_drop_obstacle(drop):
+    if isinstance(mask, Mask) or mask is None:
+        reason = _find_mask_obstacle(mask, L, M, bias)
+    elif mask.shape != (B, 1, L, M):
+        reason = f"takes a mask of pairs of [B, 1, L, M], not {list(mask.shape)}"
+    else:
+        reason = None
+    if reason := reason or _find_drop_obstacle(drop):
         return reason
     if mesh.shape["sequence"] > 1:
         return "needs all positions of a row on one device"
     if max(L, M) > MAX_LENGTH:
         return f"takes rows of up to {MAX_LENGTH} positions, not of {max(L, M)}"
-    if bias is not None and bias.shape != (1, H, L, M):
+    if isinstance(bias, DistanceBias):
+        if bias.step is not None:
+            return "takes no decoding step"
+    elif bias is not None and bias.shape != (1, H, L, M):
         return f"takes a bias of [1, heads, L, M], not {list(bias.shape)}"
-    if K > MAX_HEAD_WIDTH or K % SUBLANES:
-        return f"takes heads of up to {MAX_HEAD_WIDTH} in steps of {SUBLANES}, not of {K}"
+    if K > MAX_HEAD_WIDTH:
+        return f"takes heads of up to {MAX_HEAD_WIDTH}, not of {K}"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float32):
         return f"computes in bfloat16 or float32, not in {q_BLHK.dtype}"
     num_shards = mesh.shape["data"] * mesh.shape["fsdp"]
     if B % num_shards:
         return f"needs rows on every device; {B} do not divide among {num_shards}"
-    size = count_vmem_bytes(1, K, L, M, q_BLHK.dtype.itemsize, bias is not None)
+    width = round_up(K, SUBLANES)
+    size = count_vmem_bytes(1, width, L, M, q_BLHK.dtype.itemsize, find_pair_terms(mask, bias))
     if size > (limit := get_vmem_bytes(mesh)):
         return (
             f"holds a head of a row in {limit / 2**20:.0f} MiB on the chip, not in the "
@@ -68,7 +84,7 @@ def get_vmem_bytes(mesh: Mesh) -> int:
     return LARGE_VMEM if has_more else SMALL_VMEM
 
 
-def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: jax.Array | None) -> str | None:
+def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: Any) -> str | None:
     if mask is None:
         return None
     if mask.step is not None:
@@ -90,13 +106,26 @@ def _find_drop_obstacle(drop: KeyedDropout | None) -> str | None:
     return None
 
 
+def _make_bias_spec(bias: jax.Array | DistanceBias | None, heads_axis: str | None) -> Any:
+    """Return the specs of a bias, which rows share unless it is of distances."""
+    if not isinstance(bias, DistanceBias):
+        return P(None, heads_axis)
+    rows, heads = P(BATCH[0]), P(BATCH[0], heads_axis)
+    return bias.replace(
+        q_BLHK=P(BATCH[0], None, heads_axis),
+        r_RHK=P(None, heads_axis),
+        position_BP=None if bias.position_BP is None else rows,
+        texts=None if bias.texts is None else TextScores(heads, heads, rows, rows),
+    )
+
+
 def attend_with_rows(
     q_BLHK: jax.Array,
     k_BMHK: jax.Array,
     v_BMHK: jax.Array,
     *,
-    mask: Mask | None = None,
-    bias: jax.Array | None = None,
+    mask: Mask | jax.Array | None = None,
+    bias: jax.Array | DistanceBias | None = None,
     scale: float | None = None,
     drop: KeyedDropout | None = None,
     mesh: Mesh,
@@ -118,8 +147,8 @@ def attend_with_rows(
         q: jax.Array,
         k: jax.Array,
         v: jax.Array,
-        mask: Mask | None,
-        bias: jax.Array | None,
+        mask: Mask | jax.Array | None,
+        bias: jax.Array | DistanceBias | None,
         drop: KeyedDropout | None,
     ) -> jax.Array:
         first_row = jax.lax.axis_index(BATCH[0]) * q.shape[0]
@@ -142,7 +171,7 @@ def attend_with_rows(
         attend_part = jax.shard_map(
             attend_part,
             mesh=mesh,
-            in_specs=(spec, spec, spec, rows, P(None, heads_axis), P()),
+            in_specs=(spec, spec, spec, rows, _make_bias_spec(bias, heads_axis), P()),
             out_specs=spec,
             check_vma=False,  # the kernel does not say how its outputs vary
         )

@@ -8,13 +8,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LANES = 128  # of a TPU's vector unit
+SUBLANES = 16  # rows of a tile of bfloat16, of which the part of a head in a block is a multiple
 SMALL_VMEM = 16 * 2**20  # a program's memory on a v4, and unless a call asks for more
 LARGE_VMEM = 40 * 2**20  # what a call may ask for on the chips after it
 VMEM_RESERVE = 2**20  # for what `count_vmem_bytes` does not count
 MAX_TILE = 2**18  # scores of a tile: 1 MiB of float32
 MAX_UNROLLED = 2**20  # scores of a program; more take minutes to compile
 MAX_BLOCK_BYTES = 2**18  # of a block of queries, keys or values of several heads
+DISTANCE_ARRAYS = 3.0  # more of them where there are distances
 TILE_ARRAYS = 4.5  # float32 arrays of a tile in a program's memory (measured with libtpu 0.0.42)
+
+
+def round_up(number: int, step: int) -> int:
+    """Return the least multiple of `step` from `number` on."""
+    return -(-number // step) * step
 
 
 class Settings(NamedTuple):
@@ -26,8 +33,11 @@ class Settings(NamedTuple):
       scale: factor of the scores.
       rate: probability that a weight is dropped.
       reach: how many keys before and after its own position a query attends to; None: no limit.
+      offset: the number of keys before the position of the first query.
       heads_per_program: heads that one program of the grid computes.
       tile: queries that are computed at once.
+      num_ordered: queries in the order of the keys, where a bias is of distances; 0 elsewhere.
+      bias_scale: the factor of a bias of distances.
       step: the range of keys of a tile begins and ends at multiples of it.
       vmem_bytes: memory of a program.
       interpret: whether the kernel runs on a CPU, slowly.
@@ -40,9 +50,26 @@ class Settings(NamedTuple):
     reach: tuple[int | None, int | None]
     heads_per_program: int
     tile: int
+    offset: int = 0
+    num_ordered: int = 0
+    bias_scale: float = 1.0
     step: int = LANES
     vmem_bytes: int = SMALL_VMEM
     interpret: bool = False
+
+
+class PairTerms(NamedTuple):
+    """What a call adds to the scores of all pairs, or hides of them, by arrays of the pairs.
+
+    Attributes:
+      has_bias: whether a bias is an array.
+      has_distances: whether it is of distances.
+      has_mask: whether the mask is an array.
+    """
+
+    has_bias: bool = False
+    has_distances: bool = False
+    has_mask: bool = False
 
 
 class Tile(NamedTuple):
@@ -74,12 +101,13 @@ def list_tiles(L: int, M: int, settings: Settings) -> list[Tile]:
     tiles = []
     for start in range(0, L, settings.tile):
         stop = min(start + settings.tile, L)
+        first, last = start + settings.offset, stop - 1 + settings.offset  # positions among keys
         begin, end = 0, M
-        if num_before is None or stop - 1 - num_before < M:
+        if num_before is None or last - num_before < M:
             if num_before is not None:
-                begin = max(start - num_before, 0) // settings.step * settings.step
+                begin = max(first - num_before, 0) // settings.step * settings.step
             if num_after is not None:
-                end = min(-(-(stop + num_after) // settings.step) * settings.step, M)
+                end = min(round_up(last + 1 + num_after, settings.step), M)
         others = tuple(slice(*limits) for limits in ((0, begin), (end, M)) if limits[0] < limits[1])
         tiles.append(Tile(slice(start, stop), slice(begin, end), others))
     return tiles
@@ -91,21 +119,22 @@ def choose_blocks(
     L: int,
     M: int,
     itemsize: int,
-    has_bias: bool,
+    terms: PairTerms,
     reach: tuple[int | None, int | None],
     vmem_bytes: int = SMALL_VMEM,
 ) -> tuple[int, int]:
     """Return the heads of a program, a divisor of H, and the queries of a tile.
 
     A tile has at most `MAX_TILE` scores. Where `reach` hides keys, it has no more than 128 queries:
-    a shorter tile leaves out more of the hidden pairs.
+    a shorter tile leaves out more of the hidden pairs. So it has where there are distances: it
+    reads fewer of them.
     """
     longest = max(LANES, MAX_TILE // M // LANES * LANES)
-    if reach != (None, None):
+    if reach != (None, None) or terms.has_distances:
         longest = min(longest, LANES)
 
     def fits(heads: int, tile: int) -> bool:
-        if count_vmem_bytes(heads, K, L, M, itemsize, has_bias, tile) > vmem_bytes:
+        if count_vmem_bytes(heads, K, L, M, itemsize, terms, tile) > vmem_bytes:
             return False
         return heads == 1 or (
             heads * L * M <= MAX_UNROLLED and heads * K * max(L, M) * itemsize <= MAX_BLOCK_BYTES
@@ -119,15 +148,21 @@ def choose_blocks(
 
 
 def count_vmem_bytes(
-    heads: int, K: int, L: int, M: int, itemsize: int, has_bias: bool, tile: int = LANES
+    heads: int, K: int, L: int, M: int, itemsize: int, terms: PairTerms, tile: int = LANES
 ) -> int:
     """Return the bytes of a program's memory in the backward pass.
 
     It holds each block twice, to load the next one meanwhile: queries and the gradients of output
-    and queries; keys, values and their gradients; the bias and its gradient. The gradients of keys
+    and queries; keys, values and their gradients; the bias and its gradient; the mask; the queries
+    of the distances and their gradient, the distances and the sum of theirs. The gradients of keys
     and values are summed in float32.
     """
-    L, M = (-(-length // LANES) * LANES for length in (L, M))
-    blocks = heads * K * (3 * L + 4 * M) * itemsize + has_bias * 2 * heads * L * M * 4
-    tile_bytes = round(TILE_ARRAYS * min(tile, L) * M * 4)
+    L, M = (round_up(length, LANES) for length in (L, M))
+    blocks = heads * K * (3 * L + 4 * M) * itemsize + terms.has_bias * 2 * heads * L * M * 4
+    blocks += terms.has_mask * L * M
+    tile_arrays = TILE_ARRAYS
+    if terms.has_distances:
+        blocks += heads * K * (2 * L * itemsize + (M + 2 * L) * (itemsize + 4)) + heads * 64 * L
+        tile_arrays += DISTANCE_ARRAYS
+    tile_bytes = round(tile_arrays * min(tile, L) * M * 4)
     return 2 * blocks + 2 * heads * K * M * 4 + tile_bytes + VMEM_RESERVE

@@ -1,0 +1,163 @@
+"""The term of relative positions inside the whole-row kernel.
+
+A tile's queries meet the distances of a window, [distances, T], and each query moves its column to
+the rows of the keys, by one selection for each bit of its place.
+
+T queries of a tile   S queries in the order of the keys
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.pallas import tpu as pltpu
+
+from models.layers.distance_bias import DistanceBias
+from pretrain.distributed.ops.row_attention.blocks import (
+    Head,
+    Inputs,
+    compare_ids,
+    contract_first,
+    contract_last,
+)
+from pretrain.distributed.ops.row_attention.tiles import LANES, Settings, Tile, round_up
+
+REGISTER_ROWS = 8  # rows of float32 in a register: a move by as many renames registers
+
+
+class Window(NamedTuple):
+    """The distances that a tile of queries reads.
+
+    Attributes:
+      distances: a range of the padded distances.
+      num_bits: a query reads from a row below 2 ** num_bits on.
+      is_ordered: whether the queries follow one another.
+    """
+
+    distances: slice
+    num_bits: int
+    is_ordered: bool
+
+
+def count_bits(settings: Settings) -> int:
+    """Return the bits of the row from which any query reads; a register's rows have three."""
+    return max((round_up(settings.num_ordered, settings.tile) - 1).bit_length(), 3)
+
+
+def count_tile_bits(settings: Settings) -> int:
+    """Return the same for the queries of a tile in order, in the window of the tile."""
+    return max((settings.tile - 1).bit_length(), 3)
+
+
+def pad_distances(r_KR: jax.Array, num_keys: int, settings: Settings) -> jax.Array:
+    """Return the distances [H K, R] with columns of zeros, so that all windows are aligned."""
+    end = round_up(settings.num_ordered, settings.tile)
+    before = end - settings.num_ordered
+    most = max(end + 2 ** count_tile_bits(settings), 2 ** count_bits(settings))
+    length = round_up(round_up(num_keys, REGISTER_ROWS) + most, LANES)
+    return jnp.pad(r_KR, ((0, 0), (before, max(length - before - r_KR.shape[1], 0))))
+
+
+def find_window(tile: Tile, settings: Settings) -> Window:
+    """Return what a tile reads of the padded distances."""
+    is_ordered = tile.queries.stop <= settings.num_ordered
+    first, num_bits = tile.keys.start, count_bits(settings)
+    if is_ordered:
+        num_bits = count_tile_bits(settings)
+        first += (settings.num_ordered - 1) // settings.tile * settings.tile - tile.queries.start
+    rows = round_up(tile.shape[0], REGISTER_ROWS) + 2**num_bits
+    return Window(slice(first, first + rows), num_bits, is_ordered)
+
+
+def find_first_rows(bias: DistanceBias, settings: Settings) -> jax.Array | None:
+    """Return the row of the padded distances from which each query reads, int32 [B, 1, L].
+
+    None where all queries are in order, and tiles alone tell it.
+    """
+    if bias.position_BP is None:
+        return None
+    S = bias.num_ordered
+    order_BS = jnp.broadcast_to(jnp.arange(S), (len(bias.position_BP), S))
+    positions = jnp.concatenate([order_BS, bias.position_BP], axis=1)
+    return (round_up(S, settings.tile) - 1 - positions)[:, None]
+
+
+def find_places(inputs: Inputs, window: Window, tile: Tile, settings: Settings) -> jax.Array:
+    """Return the row of its window from which each query reads, int32 [1, T]."""
+    if window.is_ordered:
+        return settings.tile - 1 - jax.lax.broadcasted_iota(jnp.int32, (1, tile.shape[1]), 1)
+    return inputs.first_rows[0, :, tile.queries]
+
+
+def move_to_keys(scores: jax.Array, place_T: jax.Array, num_bits: int, num_keys: int) -> jax.Array:
+    """Return the rows place ... place + num_keys - 1 of each column, [num_keys, T]."""
+    for bit in reversed(range(num_bits)):
+        rows = scores.shape[0]
+        moves = jnp.broadcast_to(place_T & (1 << bit), scores.shape) != 0
+        if bit >= 3:
+            moves = moves[: rows - (1 << bit)]
+            scores = jnp.where(moves, scores[1 << bit :], scores[: rows - (1 << bit)])
+        else:
+            scores = jnp.where(moves, pltpu.roll(scores, rows - (1 << bit), 0), scores)
+    return scores[:num_keys]
+
+
+def move_to_distances(d_scores: jax.Array, place_T: jax.Array, num_bits: int) -> jax.Array:
+    """Return the transpose of `move_to_keys`: the rows of the window, zero where none is read."""
+    keys, T = d_scores.shape
+    rows = round_up(keys, REGISTER_ROWS) + REGISTER_ROWS
+    d_scores = jnp.concatenate([d_scores, jnp.zeros((rows - keys, T), d_scores.dtype)])
+    for bit in range(num_bits):
+        step = 1 << bit
+        if bit >= 3:
+            zeros = jnp.zeros((step, T), d_scores.dtype)
+            stays = jnp.concatenate([d_scores, zeros])
+            moved = jnp.concatenate([zeros, d_scores])
+        else:
+            stays, moved = d_scores, pltpu.roll(d_scores, step, 0)
+        moves = jnp.broadcast_to(place_T & step, stays.shape) != 0
+        d_scores = jnp.where(moves, moved, stays)
+    return d_scores
+
+
+def score_distances(inputs: Inputs, head: Head, tile: Tile, settings: Settings) -> jax.Array:
+    """Return the bias of a tile, float32 [keys, T]."""
+    window = find_window(tile, settings)
+    q = inputs.distance_q[0, head.rows, tile.queries]
+    scores = contract_first(inputs.distances[head.rows, window.distances], q)
+    places = find_places(inputs, window, tile, settings)
+    bias = move_to_keys(scores, places, window.num_bits, tile.shape[0]) * settings.bias_scale
+    if inputs.text_scores is None:
+        return bias
+    text_T = inputs.text_scores[0, head.index, :, tile.queries]
+    is_same = compare_ids(inputs.query_texts, inputs.key_texts, tile)
+    return bias + jnp.where(is_same, 0.0, text_T)
+
+
+def write_distance_gradients(
+    inputs: Inputs,
+    gradients: Inputs,
+    head: Head,
+    tile: Tile,
+    d_scores: jax.Array,
+    settings: Settings,
+) -> None:
+    """Write the gradients of the term of distances, and add those of the distances themselves.
+
+    d_scores: the gradient of the scores of a tile, float32 [keys, T].
+    """
+    window = find_window(tile, settings)
+    q = inputs.distance_q[0, head.rows, tile.queries]
+    if inputs.text_scores is not None:
+        is_same = compare_ids(inputs.query_texts, inputs.key_texts, tile)
+        d_text_T = jnp.where(is_same, 0.0, d_scores).sum(0, keepdims=True)
+        gradients.text_scores[0, head.index, :, tile.queries] = d_text_T
+    places = find_places(inputs, window, tile, settings)
+    moved = move_to_distances(d_scores * settings.bias_scale, places, window.num_bits)
+    moved = moved.astype(q.dtype)
+    gradients.distances[head.rows, window.distances] += contract_last(q, moved)
+    r = inputs.distances[head.rows, window.distances]
+    dq = jnp.dot(r, moved, preferred_element_type=jnp.float32)
+    gradients.distance_q[0, head.rows, tile.queries] = dq.astype(gradients.distance_q.dtype)

@@ -1,0 +1,87 @@
+"""The arrays of a call of the whole-row kernel, in its layout.
+
+B batch   L length of queries   M length of keys   H heads   K head width   R distances
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from models.layers.distance_bias import DistanceBias
+from models.layers.masks import Mask
+from pretrain.distributed.ops.row_attention.blocks import Inputs
+from pretrain.distributed.ops.row_attention.distances import find_first_rows, pad_distances
+from pretrain.distributed.ops.row_attention.tiles import PairTerms, Settings
+
+
+def find_pair_terms(
+    mask: Mask | jax.Array | None, bias: jax.Array | DistanceBias | None
+) -> PairTerms:
+    """Return what a call needs memory for, beside queries, keys and values."""
+    has_distances = isinstance(bias, DistanceBias)
+    has_mask = mask is not None and not isinstance(mask, Mask)
+    return PairTerms(bias is not None and not has_distances, has_distances, has_mask)
+
+
+def make_inputs(
+    seeds: jax.Array,
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
+    mask: Mask | jax.Array,
+    bias: jax.Array | DistanceBias | None,
+    settings: Settings,
+) -> Inputs:
+    """Return the arrays in the order of the kernel.
+
+    Padding is passed as lengths, and next to segments as a segment of its own.
+    """
+    inputs = Inputs(
+        seeds,
+        q=_move_positions_last(q_BLHK),
+        k=_move_positions_last(k_BMHK),
+        v=_move_positions_last(v_BMHK),
+    )
+    if not isinstance(mask, Mask):
+        inputs = inputs._replace(visible=mask[:, 0].swapaxes(1, 2).astype(jnp.int8))
+    elif mask.segment_ids is not None:
+        ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
+        assert ids is not None
+        inputs = inputs._replace(query_ids=ids[0][:, None], key_ids=ids[1][:, None])
+    elif mask.attention_mask_BM is not None:
+        inputs = inputs._replace(lengths_B=mask.attention_mask_BM.sum(-1, dtype=jnp.int32))
+    if isinstance(bias, DistanceBias):
+        return _add_distances(inputs, bias, settings)
+    return inputs if bias is None else inputs._replace(bias=bias[0].swapaxes(1, 2))
+
+
+def _add_distances(inputs: Inputs, bias: DistanceBias, settings: Settings) -> Inputs:
+    """Return the inputs with the arrays of a bias of distances.
+
+    The softmax of a query is the same with a constant in all of its scores, so the term of the
+    query's own text is subtracted from both terms of the texts.
+    """
+    r_KR = bias.r_RHK.reshape(len(bias.r_RHK), -1).T
+    inputs = inputs._replace(
+        distance_q=_move_positions_last(bias.q_BLHK),
+        distances=pad_distances(r_KR, bias.num_keys, settings),
+        first_rows=find_first_rows(bias, settings),
+    )
+    if (texts := bias.texts) is None:
+        return inputs
+    return inputs._replace(
+        text_scores=((texts.other_BHL - texts.same_BHL) * bias.scale)[:, :, None],
+        query_texts=texts.query_ids_BL[:, None],
+        key_texts=texts.key_ids_BN[:, None],
+    )
+
+
+def _move_positions_last(x_BLHK: jax.Array) -> jax.Array:
+    """Return x as [B, H K, L], the order that XLA gives the results of the projections anyway."""
+    return x_BLHK.reshape(*x_BLHK.shape[:2], -1).swapaxes(1, 2)
+
+
+def pad_width(x: jax.Array, width: int) -> jax.Array:
+    """Return x [..., K] with zeros behind it, [..., width]."""
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width - x.shape[-1])])
