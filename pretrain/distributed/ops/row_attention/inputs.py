@@ -84,4 +84,6 @@ def _move_positions_last(x_BLHK: jax.Array) -> jax.Array:
 
 def pad_width(x: jax.Array, width: int) -> jax.Array:
     """Return x [..., K] with zeros behind it, [..., width]."""
+    if x.shape[-1] == width:
+        return x
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width - x.shape[-1])])

@@ -202,8 +202,8 @@ def attend_backward(
             gradients.q[0, head.rows, tile.queries] = dq.astype(gradients.q.dtype)
             if tile.others and has_rows_of_padding(inputs):
                 _add_other_gradients(inputs, do, dv_sum, head, tile, weights, settings)
-    gradients.k[0] = dk_sum[...].astype(gradients.k.dtype)
-    gradients.v[0] = dv_sum[...].astype(gradients.v.dtype)
+    dk, dv = dk_sum[...].astype(gradients.k.dtype), dv_sum[...].astype(gradients.v.dtype)
+    gradients.k[0], gradients.v[0] = dk, dv
 
 
 def _differentiate_weights(
