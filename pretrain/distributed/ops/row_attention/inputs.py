@@ -37,23 +37,26 @@ def make_inputs(
 
     Padding is passed as lengths, and next to segments as a segment of its own.
     """
+    ids, lengths_B, visible_BML = None, None, None
+    if not isinstance(mask, Mask):
+        visible_BML = mask[:, 0].swapaxes(1, 2).astype(jnp.int8)
+    elif mask.segment_ids is not None:
+        ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
+    elif mask.attention_mask_BM is not None:
+        lengths_B = mask.attention_mask_BM.sum(-1, dtype=jnp.int32)
+    is_array = bias is not None and not isinstance(bias, DistanceBias)
     inputs = Inputs(
-        seeds,
+        seeds=seeds,
+        lengths_B=lengths_B,
         q=_move_positions_last(q_BLHK),
         k=_move_positions_last(k_BMHK),
         v=_move_positions_last(v_BMHK),
+        query_ids=ids and ids[0][:, None],
+        key_ids=ids and ids[1][:, None],
+        visible=visible_BML,
+        bias=bias[0].swapaxes(1, 2) if is_array else None,
     )
-    if not isinstance(mask, Mask):
-        inputs = inputs._replace(visible=mask[:, 0].swapaxes(1, 2).astype(jnp.int8))
-    elif mask.segment_ids is not None:
-        ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
-        assert ids is not None
-        inputs = inputs._replace(query_ids=ids[0][:, None], key_ids=ids[1][:, None])
-    elif mask.attention_mask_BM is not None:
-        inputs = inputs._replace(lengths_B=mask.attention_mask_BM.sum(-1, dtype=jnp.int32))
-    if isinstance(bias, DistanceBias):
-        return _add_distances(inputs, bias, settings)
-    return inputs if bias is None else inputs._replace(bias=bias[0].swapaxes(1, 2))
+    return _add_distances(inputs, bias, settings) if isinstance(bias, DistanceBias) else inputs
 
 
 def _add_distances(inputs: Inputs, bias: DistanceBias, settings: Settings) -> Inputs:

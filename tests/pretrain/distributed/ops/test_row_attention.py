@@ -27,7 +27,12 @@ from pretrain.distributed.ops.hash_dropout import drop_by_hash, make_keep_mask
 from pretrain.distributed.ops.row_attention.call import attend_local_rows
 from pretrain.distributed.ops.row_attention.dropped_weights import make_keep_tile
 from pretrain.distributed.ops.row_attention.sharded import attend_with_rows, find_row_obstacle
-from pretrain.distributed.ops.row_attention.tiles import Settings, choose_blocks, list_tiles
+from pretrain.distributed.ops.row_attention.tiles import (
+    PairTerms,
+    Settings,
+    choose_blocks,
+    list_tiles,
+)
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_mesh
 from pretrain.plan.pallas_calls import count_kernel_bytes
@@ -223,11 +228,12 @@ def test_tiles_cover_every_pair_that_a_mask_shows(reach, L, M):
 
 def test_programs_fit_into_the_memory_of_a_chip():
     """The sizes that the models have: BERT, T5, GPT-2, and the widest head."""
-    assert choose_blocks(12, 64, 128, 128, 2, False, (None, None)) == (12, 128)
-    assert choose_blocks(12, 64, 512, 512, 2, True, (None, None)) == (2, 512)
-    assert choose_blocks(12, 64, 512, 512, 2, False, (None, 0)) == (4, 128)
-    assert choose_blocks(12, 64, 1024, 1024, 2, False, (None, 0)) == (1, 128)
-    assert choose_blocks(4, 256, 1024, 1024, 2, False, (None, 0)) == (1, 128)
+    plain, biased = PairTerms(), PairTerms(has_bias=True)
+    assert choose_blocks(12, 64, 128, 128, 2, plain, (None, None)) == (12, 128)
+    assert choose_blocks(12, 64, 512, 512, 2, biased, (None, None)) == (2, 512)
+    assert choose_blocks(12, 64, 512, 512, 2, plain, (None, 0)) == (4, 128)
+    assert choose_blocks(12, 64, 1024, 1024, 2, plain, (None, 0)) == (1, 128)
+    assert choose_blocks(4, 256, 1024, 1024, 2, plain, (None, 0)) == (1, 128)
 
 
 @pytest.mark.parametrize(("name", "share"), [("none", 1), ("causal, padding", 9 / 16)])
@@ -286,19 +292,20 @@ def test_reasons_against_it_are_reported():
         return jax.ShapeDtypeStruct(shape, jnp.float32)
 
     drop, causal = make_drop(), make_causal_mask()
-    for width in (32, 64, 80, 256):
+    for width in (32, 41, 64, 80, 256):
         assert find_reason(drop=drop, K=width) is None
     assert find_reason(causal, shape_bias(1, 4, 114, 512), drop) is None
     assert find_reason(Mask(window=7), L=1024, M=1024) is None
-    assert "an array of pairs" in find_reason(causal.make_dense(114, 512))
+    assert "not [1, 1, 114, 512]" in find_reason(causal.make_dense(114, 512))
+    assert find_reason(jax.ShapeDtypeStruct((8, 1, 114, 512), jnp.bool_)) is None
+    assert find_reason(causal.replace(offset=398)) is None
     sparse = causal.replace(pattern=SparsePattern("fixed", 128))
     assert find_reason(sparse) == "has no sparse patterns"
     assert "blocks of its length" in find_reason(make_causal_mask(window=7), L=512)
     assert find_reason(make_causal_mask(window=300), L=512) is None
-    assert "up to 1024 positions, not of 1025" in find_reason(M=1025)
+    assert "up to 2048 positions, not of 2049" in find_reason(M=2049)
     assert "not [8, 4, 114, 512]" in find_reason(bias=shape_bias(8, 4, 114, 512))
-    assert "in steps of 16, not of 272" in find_reason(K=272)
-    assert "in steps of 16, not of 72" in find_reason(K=72)
+    assert "heads of up to 256, not of 272" in find_reason(K=272)
     assert "not in float16" in find_reason(dtype=jnp.float16)
     assert "6 do not divide among 4" in find_reason(B=6)
     assert "all positions of a row on one device" in find_reason(sizes=(1, 2, 2, 2))
@@ -340,7 +347,7 @@ def test_on_a_tpu_it_follows_splash(monkeypatch):
     chosen(q, q, q)
     chosen(q, q, q, drop=make_drop())
     shared = chosen(q, q, q, drop=make_drop(broadcast_dims=(-2,)))
-    long = jnp.tile(q[:1], (1, 9, 1, 1))
+    long = jnp.tile(q[:1], (1, 17, 1, 1))
     chosen(long, long, long, drop=make_drop())
     assert heard == [
         ("Splash", None),
@@ -349,7 +356,7 @@ def test_on_a_tpu_it_follows_splash(monkeypatch):
         (
             "XLA",
             "Splash cannot drop weights, "
-            "whole-row kernel takes rows of up to 1024 positions, not of 1152",
+            "whole-row kernel takes rows of up to 2048 positions, not of 2176",
         ),
     ]
     assert [options["drop"] for options in calls] == [None, make_drop(), None]

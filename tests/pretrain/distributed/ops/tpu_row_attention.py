@@ -4,7 +4,6 @@ A process of its own, because libtpu reads its settings once.
 """
 
 import json
-import re
 import sys
 
 from pretrain.plan.topology import configure_environment, make_tpu_machine
@@ -16,6 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
+from models.layers.distance_bias import DistanceBias, TextScores  # noqa: E402
 from models.layers.dropout import KeyedDropout  # noqa: E402
 from models.layers.masks import Mask  # noqa: E402
 from pretrain.config import Mesh  # noqa: E402
@@ -34,13 +34,26 @@ CALLS = {
 }
 
 
-def compile_gradient(topology, B, L, M, H, K, causal, padded, biased, rate):
-    """Return how many kernels a program has, and how many other arrays of all pairs."""
+# {name: (topology, rows, L, predicted positions, memory, heads, head width)}; causal without the
+# predicted ones.
+DISTANCE_CALLS = {
+    "XLNet on v5e": ("v5e:2x2", 2, 512, 85, 0, 4, 64),
+    "Transformer-XL on v4": ("v4:2x2x1", 2, 150, 0, 150, 10, 41),
+}
+
+
+def make_machine(topology):
+    """Return a mesh of one chip, and a function for shapes on it."""
     mesh = make_mesh(Mesh(1), make_tpu_machine(topology).devices[:1])
     place = NamedSharding(mesh, P())
+    return mesh, lambda *sizes, dtype=jnp.bfloat16: jax.ShapeDtypeStruct(
+        sizes, dtype, sharding=place
+    )
 
-    def shape(*sizes, dtype=jnp.bfloat16):
-        return jax.ShapeDtypeStruct(sizes, dtype, sharding=place)
+
+def compile_gradient(topology, B, L, M, H, K, causal, padded, biased, rate):
+    """Return how many kernels a program has, and how many other arrays of all pairs."""
+    mesh, shape = make_machine(topology)
 
     def compute(q, k, v, bias, valid, key):
         attend = make_attend(mesh)
@@ -61,17 +74,54 @@ def compile_gradient(topology, B, L, M, H, K, causal, padded, biased, rate):
         shape(2, dtype=jnp.uint32),
     )
 
+    return count_kernels(mesh, compute, arguments, 4, (B, H, L, M))
+
+
+def compile_distances(topology, B, L, P, memory, H, K):
+    """Return the same for a bias of distances."""
+    mesh, shape = make_machine(topology)
+    X, N, R = L + P, memory + L, memory + (2 * L - 1 if P else L)
+    ids = (shape(B, n, dtype=jnp.int32) for n in (X, N))
+    scores = (shape(B, H, X, dtype=jnp.float32) for _ in range(2))
+
+    def compute(q, k, v, distance_q, r, same, other, query_ids, key_ids, positions, visible, key):
+        mask = Mask(segment_ids=(query_ids, key_ids), causal=True, offset=memory)
+        bias = DistanceBias(distance_q, r, num_keys=N, scale=K**-0.5)
+        if P:
+            mask, texts = visible, TextScores(same, other, query_ids, key_ids)
+            bias = bias.replace(position_BP=positions, texts=texts)
+        drop = KeyedDropout(key, 0.1, (), drop_by_hash)
+        return make_attend(mesh)(q, k, v, mask=mask, bias=bias, drop=drop)
+
+    arguments = (
+        *(shape(B, n, H, K) for n in (X, N, N, X)),
+        shape(R, H, K),
+        *scores,
+        *ids,
+        shape(B, P, dtype=jnp.int32),
+        shape(B, 1, X, N, dtype=jnp.bool_),
+        shape(2, dtype=jnp.uint32),
+    )
+    return count_kernels(mesh, compute, arguments, 7, (B, H, X, N))
+
+
+def count_kernels(mesh, compute, arguments, num_floats, pairs):
+    """Return the kernels of a function and of its gradient, and the arrays of the shape `pairs`."""
+
     def differentiate(*arguments):
-        out, pull = jax.vjp(lambda *floats: compute(*floats, *arguments[4:]), *arguments[:4])
+        floats, others = arguments[:num_floats], arguments[num_floats:]
+        out, pull = jax.vjp(lambda *floats: compute(*floats, *others), *floats)
         return out, pull(out)
 
     with jax.set_mesh(mesh):
         text = jax.jit(differentiate).lower(*arguments).compile().as_text()
     return {
         "kernels": text.count('custom_call_target="tpu_custom_call"'),
-        "pairs": len(re.findall(rf"\[{B},{H},{L},{M}\]", text)),
+        "pairs": text.count(f"[{','.join(map(str, pairs))}]"),
     }
 
 
 if __name__ == "__main__":
-    json.dump({name: compile_gradient(*call) for name, call in CALLS.items()}, sys.stdout)
+    found = {name: compile_gradient(*call) for name, call in CALLS.items()}
+    found |= {name: compile_distances(*call) for name, call in DISTANCE_CALLS.items()}
+    json.dump(found, sys.stdout)
