@@ -20,14 +20,14 @@ import jax.numpy as jnp
 from models.config.music_transformer import MusicTransformerConfig
 from models.layers.attention import Attention
 from models.layers.cache import DecodingStep, look_up_positions
-from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed
 from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.relative_attention import RelativeAttention, embed_distances
+from models.layers.relative.distance_bias import DistanceBias
+from models.layers.relative.relative_attention import RelativeAttention, embed_distances
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 

@@ -21,8 +21,12 @@ from models.layers.masks import Mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.relative_attention import RelativeAttention, RelativePositions, embed_distances
-from models.layers.segment_recurrence import SegmentRecurrence
+from models.layers.relative.relative_attention import (
+    RelativeAttention,
+    RelativePositions,
+    embed_distances,
+)
+from models.layers.relative.segment_recurrence import SegmentRecurrence
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 

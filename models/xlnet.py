@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 
 from models.config.xlnet import XLNetConfig
-from models.layers.distance_bias import DistanceBias, TextScores
 from models.layers.dropout import Dropout
 from models.layers.heads import TiedHead, gather_last
 from models.layers.linear import Embed
@@ -26,12 +25,13 @@ from models.layers.masks import Mask
 from models.layers.mlp import Mlp, gelu
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.relative_attention import (
+from models.layers.relative.distance_bias import DistanceBias, TextScores
+from models.layers.relative.relative_attention import (
     RelativeAttention,
     RelativePositions,
     embed_distances,
 )
-from models.layers.segment_recurrence import SegmentRecurrence
+from models.layers.relative.segment_recurrence import SegmentRecurrence
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 

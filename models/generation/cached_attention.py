@@ -15,9 +15,9 @@ import jax.numpy as jnp
 
 from models.layers.attention import Attention
 from models.layers.cache import CACHE, MEMORY, DecodingStep
-from models.layers.distance_bias import DistanceBias
 from models.layers.masks import Mask
 from models.layers.ops import mask_scores
+from models.layers.relative.distance_bias import DistanceBias
 
 
 def apply_cached(model: Any, variables: Any, *arguments: Any, **settings: Any) -> Any:

@@ -9,11 +9,11 @@ from typing import Any
 import flax.linen as nn
 import jax
 
-from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Initializer, ModuleFactory
 from models.layers.masks import Mask
 from models.layers.ops import PLAIN, Ops
+from models.layers.relative.distance_bias import DistanceBias
 
 
 class Attention(nn.Module):

@@ -8,7 +8,7 @@ the state that a recurrent decoder carries from a position to the next; a langua
 from a row to the next as well, in training too. Training has neither of the others.
 
 `SEGMENT_MEMORY` is not a part of it: the activations of the previous segment that a Transformer-XL
-reads again (`models.layers.relative_attention`), in training too.
+reads again (`models.layers.relative.relative_attention`), in training too.
 
 B batch   N slots   L length   D width   H heads   K head width   P positions of a table
 """

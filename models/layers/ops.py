@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.block_sparse import attend_in_blocks
-from models.layers.distance_bias import DistanceBias, make_dense_bias
 from models.layers.long_rows.key_chunks import attend_in_chunks
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
 
 
 def apply_linear(

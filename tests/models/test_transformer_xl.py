@@ -14,8 +14,8 @@ from models import build
 from models.config.transformer_xl import Clusters, TransformerXLConfig
 from models.generation.decoding import continue_prompts
 from models.layers.adaptive_softmax import AdaptiveEmbedding
-from models.layers.distance_bias import score_distances, shift_scores, shift_step_scores
-from models.layers.relative_attention import SEGMENT_MEMORY, embed_distances
+from models.layers.relative.distance_bias import score_distances, shift_scores, shift_step_scores
+from models.layers.relative.relative_attention import SEGMENT_MEMORY, embed_distances
 from pretrain.config import load
 from pretrain.convert.pretrained import CONVERTERS
 

@@ -10,8 +10,8 @@ import pytest
 
 from models import build
 from models.config.xlnet import XLNetConfig
-from models.layers.distance_bias import score_distances, shift_scores
-from models.layers.relative_attention import SEGMENT_MEMORY, embed_distances
+from models.layers.relative.distance_bias import score_distances, shift_scores
+from models.layers.relative.relative_attention import SEGMENT_MEMORY, embed_distances
 from pretrain.config import load
 from pretrain.convert.pretrained import CONVERTERS
 

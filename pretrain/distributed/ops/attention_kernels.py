@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.attention_parts import attend_in_parts
 from pretrain.distributed.ops.cudnn_attention import attend_with_cudnn, find_cudnn_obstacle
 from pretrain.distributed.ops.row_attention.sharded import attend_with_rows, find_row_obstacle

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from models.layers.distance_bias import DistanceBias, make_dense_bias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
 from pretrain.distributed.ops.hash_dropout import drop_by_hash, take_dropout_part
 from pretrain.distributed.ops.softmax import attend, move_shared_dropout
 

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from models.layers import ops
-from models.layers.distance_bias import DistanceBias, make_dense_bias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
 from pretrain.distributed.ops.attention_products import (
     compute_scores,
     compute_weigh_values_gradients,

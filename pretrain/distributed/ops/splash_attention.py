@@ -17,9 +17,9 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.pair_scopes import count_visible_blocks, name_computed_blocks
 from pretrain.distributed.ops.splash_patterns import (
     count_pattern_blocks,

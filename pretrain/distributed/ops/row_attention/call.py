@@ -1,6 +1,7 @@
 """The call of the whole-row kernel on one device, and its gradient.
 
 B batch   L length of queries   M length of keys   H heads   K head width
+W the width of a head with zeros behind it
 """
 
 from __future__ import annotations
@@ -15,19 +16,17 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from models.layers.distance_bias import DistanceBias
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.row_attention.blocks import Inputs
-from pretrain.distributed.ops.row_attention.inputs import find_pair_terms, make_inputs, pad_width
+from pretrain.distributed.ops.row_attention.inputs import find_pair_terms, make_inputs, pad_heads
 from pretrain.distributed.ops.row_attention.kernels import attend_backward, attend_forward
 from pretrain.distributed.ops.row_attention.tiles import (
     SMALL_VMEM,
-    SUBLANES,
     Settings,
     choose_blocks,
     list_tiles,
-    round_up,
 )
 
 
@@ -62,38 +61,55 @@ def attend_local_rows(
       changes: of the chosen `Settings`.
     """
     B, L, H, K = q_BLHK.shape
-    M, width = k_BMHK.shape[1], round_up(K, SUBLANES)
     scale = K**-0.5 if scale is None else scale
-    q_BLHK, k_BMHK, v_BMHK = (pad_width(x, width) for x in (q_BLHK, k_BMHK, v_BMHK))
+    q_BLHW, k_BMHW, v_BMHW, bias = pad_heads(q_BLHK, k_BMHK, v_BMHK, bias)
     mask = Mask() if mask is None else mask
-    rules = mask if isinstance(mask, Mask) else Mask()
-    distances = bias if isinstance(bias, DistanceBias) else None
-    if distances is not None:
-        q_BLHW, r_RHW = pad_width(distances.q_BLHK, width), pad_width(distances.r_RHK, width)
-        bias = distances.replace(q_BLHK=q_BLHW, r_RHK=r_RHW)
-    reach = rules.local_window_size
-    heads_per_program, tile = choose_blocks(
-        H, width, L, M, q_BLHK.dtype.itemsize, find_pair_terms(mask, bias), reach, vmem_bytes
+    settings = _choose_settings(q_BLHW, k_BMHW, mask, bias, vmem_bytes)._replace(
+        num_heads=num_heads or H, scale=scale, rate=drop.rate if drop else 0.0, **changes
     )
-    settings = Settings(
-        num_heads=num_heads or H,
-        head_width=width,
-        scale=scale,
-        rate=drop.rate if drop else 0.0,
-        reach=reach,
-        heads_per_program=heads_per_program,
-        tile=tile,
-        offset=rules.offset,
-        num_ordered=distances.num_ordered if distances else 0,
-        bias_scale=distances.scale if distances else 1.0,
-        vmem_bytes=vmem_bytes,
-    )._replace(**changes)
     words = jnp.zeros(2, jnp.uint32) if drop is None else drop.key
     numbers = [jnp.asarray(number, jnp.int32) for number in first]
     seeds = jnp.concatenate([jax.lax.bitcast_convert_type(words, jnp.int32), jnp.stack(numbers)])
-    inputs = make_inputs(seeds, q_BLHK, k_BMHK, v_BMHK, mask, bias, settings)
+    inputs = make_inputs(seeds, q_BLHW, k_BMHW, v_BMHW, mask, bias, settings)
     out: jax.Array = attend_blocks(inputs, settings)  # pyright: ignore[reportAssignmentType]
-    return out.swapaxes(1, 2).reshape(B, L, H, width)[..., :K]
+    return out.swapaxes(1, 2).reshape(q_BLHW.shape)[..., :K]
+
+
+def _choose_settings(
+    q_BLHW: jax.Array,
+    k_BMHW: jax.Array,
+    mask: Mask | jax.Array,
+    bias: jax.Array | DistanceBias | None,
+    vmem_bytes: int,
+) -> Settings:
+    """Return the settings of a call without dropout, with a scale of 1."""
+    _, L, H, width = q_BLHW.shape
+    M = k_BMHW.shape[1]
+    rules = mask if isinstance(mask, Mask) else Mask()
+    heads_per_program, tile = choose_blocks(
+        H,
+        width,
+        L,
+        M,
+        q_BLHW.dtype.itemsize,
+        find_pair_terms(mask, bias),
+        rules.local_window_size,
+        vmem_bytes,
+    )
+    has_distances = isinstance(bias, DistanceBias)
+    return Settings(
+        num_heads=H,
+        head_width=width,
+        scale=1.0,
+        rate=0.0,
+        reach=rules.local_window_size,
+        heads_per_program=heads_per_program,
+        tile=tile,
+        offset=rules.offset,
+        num_ordered=bias.num_ordered if has_distances else 0,
+        bias_scale=bias.scale if has_distances else 1.0,
+        vmem_bytes=vmem_bytes,
+    )
 
 
 # The block of each input.

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.pallas import tpu as pltpu
 
-from models.layers.distance_bias import DistanceBias
+from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.row_attention.blocks import (
     Head,
     Inputs,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from models.layers.distance_bias import DistanceBias
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.row_attention.blocks import Inputs
 from pretrain.distributed.ops.row_attention.distances import find_first_rows, pad_distances
-from pretrain.distributed.ops.row_attention.tiles import PairTerms, Settings
+from pretrain.distributed.ops.row_attention.tiles import SUBLANES, PairTerms, Settings
 
 
 def find_pair_terms(
@@ -44,7 +44,7 @@ def make_inputs(
         ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
     elif mask.attention_mask_BM is not None:
         lengths_B = mask.attention_mask_BM.sum(-1, dtype=jnp.int32)
-    is_array = bias is not None and not isinstance(bias, DistanceBias)
+    bias_1HLM = None if isinstance(bias, DistanceBias) else bias
     inputs = Inputs(
         seeds=seeds,
         lengths_B=lengths_B,
@@ -54,7 +54,7 @@ def make_inputs(
         query_ids=ids and ids[0][:, None],
         key_ids=ids and ids[1][:, None],
         visible=visible_BML,
-        bias=bias[0].swapaxes(1, 2) if is_array else None,
+        bias=None if bias_1HLM is None else bias_1HLM[0].swapaxes(1, 2),
     )
     return _add_distances(inputs, bias, settings) if isinstance(bias, DistanceBias) else inputs
 
@@ -85,8 +85,20 @@ def _move_positions_last(x_BLHK: jax.Array) -> jax.Array:
     return x_BLHK.reshape(*x_BLHK.shape[:2], -1).swapaxes(1, 2)
 
 
-def pad_width(x: jax.Array, width: int) -> jax.Array:
-    """Return x [..., K] with zeros behind it, [..., width]."""
-    if x.shape[-1] == width:
-        return x
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width - x.shape[-1])])
+def pad_heads(
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
+    bias: jax.Array | DistanceBias | None,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | DistanceBias | None]:
+    """Return the arrays with zeros behind each head, up to a width that the kernel takes."""
+    padding = -q_BLHK.shape[-1] % SUBLANES
+    if not padding:
+        return q_BLHK, k_BMHK, v_BMHK, bias
+
+    def pad(x: jax.Array) -> jax.Array:
+        return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, padding)])
+
+    if isinstance(bias, DistanceBias):
+        bias = bias.replace(q_BLHK=pad(bias.q_BLHK), r_RHK=pad(bias.r_RHK))
+    return pad(q_BLHK), pad(k_BMHK), pad(v_BMHK), bias

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from models.layers.distance_bias import DistanceBias, TextScores
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias, TextScores
 from pretrain.distributed.ops.hash_dropout import drop_by_hash, drop_on_shard
 from pretrain.distributed.ops.row_attention.call import attend_local_rows, find_pair_terms
 from pretrain.distributed.ops.row_attention.tiles import (
@@ -110,7 +110,8 @@ def _make_bias_spec(bias: jax.Array | DistanceBias | None, heads_axis: str | Non
     """Return the specs of a bias, which rows share unless it is of distances."""
     if not isinstance(bias, DistanceBias):
         return P(None, heads_axis)
-    rows, heads = P(BATCH[0]), P(BATCH[0], heads_axis)
+    rows: Any = P(BATCH[0])
+    heads: Any = P(BATCH[0], heads_axis)
     return bias.replace(
         q_BLHK=P(BATCH[0], None, heads_axis),
         r_RHK=P(None, heads_axis),

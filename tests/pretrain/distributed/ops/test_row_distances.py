@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from models.layers.distance_bias import DistanceBias, TextScores
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias, TextScores
 from pretrain.config import Mesh
 from pretrain.distributed.ops.row_attention.call import attend_local_rows
 from pretrain.distributed.ops.row_attention.sharded import attend_with_rows
@@ -79,7 +79,7 @@ def differentiate(function, arrays, **options):
     return run(floats)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(L=st.integers(1, 40), memory=st.integers(0, 40), rate=st.sampled_from((0.0, 0.3)))
 @example(32, 32, 0.1)  # tiles and memory of whole steps
 @example(37, 0, 0.0)
@@ -94,7 +94,7 @@ def test_a_causal_row_is_attend(L, memory, rate):
     )
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(
     L=st.integers(1, 40),
     memory=st.integers(0, 20),

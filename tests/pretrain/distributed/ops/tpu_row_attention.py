@@ -15,9 +15,9 @@ import jax.numpy as jnp  # noqa: E402
 from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
-from models.layers.distance_bias import DistanceBias, TextScores  # noqa: E402
 from models.layers.dropout import KeyedDropout  # noqa: E402
 from models.layers.masks import Mask  # noqa: E402
+from models.layers.relative.distance_bias import DistanceBias, TextScores  # noqa: E402
 from pretrain.config import Mesh  # noqa: E402
 from pretrain.distributed.ops.attention_kernels import make_attend  # noqa: E402
 from pretrain.distributed.ops.hash_dropout import drop_by_hash  # noqa: E402

@@ -21,9 +21,9 @@ import numpy as np
 
 from models.layers.attention import Attention
 from models.layers.cache import SEGMENT_MEMORY
-from models.layers.distance_bias import DistanceBias
 from models.layers.linear import Dense, Initializer
 from models.layers.masks import Mask
+from models.layers.relative.distance_bias import DistanceBias
 
 __all__ = [
     "SEGMENT_MEMORY",

@@ -1,0 +1,1 @@
+"""Attention by relative position, and the memory of the segments before."""
