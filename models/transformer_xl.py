@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from models.config.transformer_xl import TransformerXLConfig
-from models.layers.adaptive_softmax import AdaptiveEmbedding
+from models.layers.adaptive_softmax import AdaptiveEmbedding, ClusterLogits
 from models.layers.cache import DecodingStep
 from models.layers.dropout import Dropout
 from models.layers.masks import Mask
@@ -149,3 +149,7 @@ class TransformerXL(SegmentRecurrence):
     def compute_logits(self, x_BLD: jax.Array) -> jax.Array:
         """Return the log-probabilities of all ids, float32 [B, L, V]."""
         return self.embeddings.attend(x_BLD)
+
+    def compute_cluster_logits(self, x_BLD: jax.Array) -> ClusterLogits:
+        """Return the logits of each softmax, from which a loss needs few of the probabilities."""
+        return self.embeddings.score_clusters(x_BLD)

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Sequence
 
 import flax.linen as nn
+import flax.struct
 import jax
 import jax.numpy as jnp
 
@@ -35,6 +36,37 @@ def list_ends(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
             f"between 0 and {vocab}"
         )
     return list(itertools.pairwise(edges))
+
+
+class ClusterLogits(flax.struct.PyTreeNode):
+    """The logits of each softmax of an adaptive softmax.
+
+    head: of the F ids of the first cluster and of the C others, float32 [..., F + C].
+    tails: of the ids within each of the others, float32 [..., size].
+    """
+
+    head: jax.Array
+    tails: tuple[jax.Array, ...]
+
+    @property
+    def num_first(self) -> int:
+        """The number of ids of the first cluster, F."""
+        return self.head.shape[-1] - len(self.tails)
+
+    @property
+    def vocab(self) -> int:
+        """The number of ids, V."""
+        return self.num_first + sum(tail.shape[-1] for tail in self.tails)
+
+    def compute_log_probs(self) -> jax.Array:
+        """Return the log-probabilities of all ids, float32 [..., V]."""
+        head = jax.nn.log_softmax(self.head)
+        if not self.tails:
+            return head
+        log_probs = [head[..., : self.num_first]]
+        for i, tail in enumerate(self.tails, self.num_first):
+            log_probs.append(head[..., i, None] + jax.nn.log_softmax(tail))
+        return jnp.concatenate(log_probs, axis=-1)
 
 
 class ClusterTable(nn.Module):
@@ -160,19 +192,18 @@ class AdaptiveEmbedding(nn.Module):
 
         Their softmax is themselves, so a loss may take them as logits.
         """
-        ends, bias_V = list_ends(self.vocab, self.cutoffs), self.lm_head.bias.astype(jnp.float32)
+        return self.score_clusters(x).compute_log_probs()
+
+    def score_clusters(self, x: jax.Array) -> ClusterLogits:
+        """Return the logits of each softmax, of states x [..., D]."""
+        bias_V = self.lm_head.bias.astype(jnp.float32)
         head = self.score_cluster(x, 0, bias_V)
-        if not self.cutoffs:
-            return jax.nn.log_softmax(head)
-        size = ends[0][1]
-        projected = self.lm_head.projection(x) if self.projects else x
-        head = jnp.concatenate([head, self.lm_head.clusters(projected)], axis=-1)
-        head = jax.nn.log_softmax(head)
-        log_probs = [head[..., :size]]
-        for i in range(1, len(ends)):
-            within = jax.nn.log_softmax(self.score_cluster(x, i, bias_V))
-            log_probs.append(head[..., size + i - 1, None] + within)
-        return jnp.concatenate(log_probs, axis=-1)
+        if self.cutoffs:
+            projected = self.lm_head.projection(x) if self.projects else x
+            head = jnp.concatenate([head, self.lm_head.clusters(projected)], axis=-1)
+        num_clusters = len(self.cutoffs)
+        tails = tuple(self.score_cluster(x, i, bias_V) for i in range(1, num_clusters + 1))
+        return ClusterLogits(head, tails)
 
     def score_cluster(self, x: jax.Array, i: int, bias_V: jax.Array) -> jax.Array:
         """Return the logits of the ids of cluster i, float32 [..., size]."""

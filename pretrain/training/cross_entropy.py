@@ -5,6 +5,7 @@ B batch   T target length   D width   V vocabulary   n chunks   t targets of a c
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,6 +13,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from models.layers.adaptive_softmax import ClusterLogits
 
 # Largest number of scores that one row of a batch holds at a time. Rows with more are scored in
 # chunks: GPT-2's 1,024 x 50,257 scores in 17 of them, on a CPU or a GPU.
@@ -26,7 +29,10 @@ Sums = tuple[jax.Array, jax.Array]
 
 
 def cross_entropy(
-    logits_V: jax.Array, targets: jax.Array, weights: jax.Array, smoothing: float = 0.0
+    logits_V: jax.Array | ClusterLogits,
+    targets: jax.Array,
+    weights: jax.Array,
+    smoothing: float = 0.0,
 ) -> Sums:
     """Return (loss_sum, num_correct): the sum of -log p(target) and the number of correct targets.
 
@@ -34,24 +40,63 @@ def cross_entropy(
     summed over all leading dimensions, and float32.
 
     Args:
-      logits_V: scores [..., V].
+      logits_V: scores [..., V], or those of an adaptive softmax.
       targets: int [...].
       weights: float [...].
       smoothing: share of a target's weight that is spread evenly over all V tokens (Szegedy et al.
         2016, section 7).
     """
+    if isinstance(logits_V, ClusterLogits):
+        if not smoothing:
+            return _compute_cluster_entropy(logits_V, targets, weights)
+        logits_V = logits_V.compute_log_probs()
     logits_V = logits_V.astype(jnp.float32)
     # A target outside the vocabulary, such as -100 on padding, would give NaN, which a weight of 0
     # does not remove.
     target_logits = jnp.take_along_axis(logits_V, targets[..., None], axis=-1, mode="clip")[..., 0]
-    # A softmax at a temperature close to zero has 1 for each score equal to the target's, and more
-    # for a higher one. Counting by argmax or by comparisons takes 4 to 7 times as long on a CPU,
-    # where XLA vectorises neither.
-    num_at_least = jnp.exp((logits_V - target_logits[..., None]) * 1e30).sum(axis=-1)
+    num_at_least = _count_at_least(logits_V, target_logits)
     correct_weights = (num_at_least == 1).astype(jnp.float32) * weights
     if smoothing:
         target_logits = (1 - smoothing) * target_logits + smoothing * logits_V.mean(axis=-1)
     losses = (jax.nn.logsumexp(logits_V, axis=-1) - target_logits) * weights
+    return losses.sum(), correct_weights.sum()
+
+
+def _count_at_least(scores_V: jax.Array, threshold: jax.Array) -> jax.Array:
+    """Return 1 for each score equal to a threshold, and more for a higher one, summed, [...].
+
+    This is a softmax at a temperature close to zero. Counting by argmax or by comparisons takes 4
+    to 7 times as long on a CPU, where XLA vectorises neither.
+    """
+    return jnp.exp((scores_V - threshold[..., None]) * 1e30).sum(axis=-1)
+
+
+def _compute_cluster_entropy(logits: ClusterLogits, targets: jax.Array, weights: jax.Array) -> Sums:
+    """Return `cross_entropy` of an adaptive softmax, without the probabilities of all ids.
+
+    The score of an id is its logit plus the offset of its cluster, less the head's normaliser.
+    """
+    num_first = logits.num_first
+    offsets = [
+        logits.head[..., num_first + i] - jax.nn.logsumexp(tail, axis=-1)
+        for i, tail in enumerate(logits.tails)
+    ]
+    starts = itertools.accumulate((tail.shape[-1] for tail in logits.tails), initial=num_first)
+    parts = [(logits.head[..., :num_first], jnp.zeros(targets.shape), 0)]
+    parts += zip(logits.tails, offsets, starts)
+    logits_of_target = []  # as if it were in the part
+    target_scores = jnp.zeros(targets.shape)
+    for scores, offset, start in parts:
+        row = jnp.clip(targets - start, 0, scores.shape[-1] - 1)
+        own = jnp.take_along_axis(scores, row[..., None], axis=-1)[..., 0]
+        logits_of_target.append(own)
+        target_scores = jnp.where(targets >= start, own + offset, target_scores)
+    num_at_least = jnp.zeros(targets.shape)
+    for (scores, offset, start), own in zip(parts, logits_of_target, strict=True):
+        is_own = (targets >= start) & (targets < start + scores.shape[-1])
+        num_at_least += _count_at_least(scores, jnp.where(is_own, own, target_scores - offset))
+    correct_weights = (num_at_least == 1).astype(jnp.float32) * weights
+    losses = (jax.nn.logsumexp(logits.head, axis=-1) - target_scores) * weights
     return losses.sum(), correct_weights.sum()
 
 
@@ -69,7 +114,7 @@ def binary_cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Arr
 
 
 def token_cross_entropy(
-    logits: Callable[[jax.Array], jax.Array],
+    logits: Callable[[jax.Array], jax.Array | ClusterLogits],
     y_BTD: jax.Array,
     targets_BT: jax.Array,
     weights_BT: jax.Array,
@@ -85,7 +130,7 @@ def token_cross_entropy(
     which are sharded over devices stay on their devices.
 
     Args:
-      logits: maps hidden states [B, t, D] to scores [B, t, V].
+      logits: maps hidden states [B, t, D] to scores [B, t, V], or to those of an adaptive softmax.
       y_BTD: hidden states of the targets.
       targets_BT: token ids.
       weights_BT: weights of the targets.
@@ -93,7 +138,8 @@ def token_cross_entropy(
       smoothing: as in `cross_entropy`.
     """
     B, T, _ = y_BTD.shape
-    V = jax.eval_shape(logits, y_BTD[:, :1]).shape[-1]
+    shape = jax.eval_shape(logits, y_BTD[:, :1])
+    V = shape.vocab if isinstance(shape, ClusterLogits) else shape.shape[-1]
     n = min(math.ceil(T * V / max_scores), T)
     if n <= 1:
         return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing)

@@ -203,9 +203,10 @@ class Loss(NamedTuple):
         states, new_variables = self.apply_states(
             model, compute_params, batch, train=train, dropout_key=dropout_key, variables=variables
         )
-        logits = partial(
-            model.apply, {"params": options.gather(compute_params)}, method="compute_logits"
-        )
+        method = "compute_logits"
+        if hasattr(model, "compute_cluster_logits"):
+            method = "compute_cluster_logits"
+        logits = partial(model.apply, {"params": options.gather(compute_params)}, method=method)
 
         score_tokens = ScoreTokens(logits, options.scores_at_once, options.label_smoothing)
         sums = self.compute_sums(states, score_tokens, batch)
