@@ -34,5 +34,5 @@ def config() -> Run:
             epsilon=1e-8,
         ),
         train=Train(steps=143_051),
-        mesh=Mesh(data=1, fsdp=-1, model=8),
+        mesh=Mesh(data=1, fsdp=-1),
     )

@@ -10,9 +10,7 @@ M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the
 first 4 to 12 B tokens is not implemented. The vocabulary of 50,257 is padded to 50,304, so that it
 divides among the devices of the axis `model`; an export keeps the 47 additional rows, which belong
 to no token. The paper has 3.2 M tokens a step; 1,536 rows divide among up to 512 shards. Not run:
-the project had no accelerator. Compiled for 512 chips (`plan gpt3_175b --topology v5p:8x8x8
---quick`, 2026-11-21): 72.0 of 95.7 GiB a chip, Splash attention, and an MFU of at most 77.7 %,
-which is a bound and no prediction.
+the project had no accelerator.
 """
 
 from data.config import Data
@@ -36,5 +34,5 @@ def config() -> Run:
             epsilon=1e-8,
         ),
         train=Train(steps=95_367),
-        mesh=Mesh(data=1, fsdp=-1, model=8),
+        mesh=Mesh(data=1, fsdp=-1),
     )

@@ -33,5 +33,5 @@ def config() -> Run:
             epsilon=1e-8,
         ),
         train=Train(steps=143_051),
-        mesh=Mesh(data=1, fsdp=-1, model=4),
+        mesh=Mesh(data=1, fsdp=-1),
     )

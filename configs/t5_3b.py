@@ -5,9 +5,9 @@
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_3b --workdir runs/t5_3b data.store=c4
 
-spiece.model is the released vocabulary. Each layer is sharded over four chips, parameters over all,
-and activations are rematerialized in the backward pass. The paper mixes supervised tasks into this
-run; here it is span corruption alone. Not run: the project had no accelerator.
+spiece.model is the released vocabulary. Parameters are sharded over all chips, and activations are
+rematerialized in the backward pass. The paper mixes supervised tasks into this run; here it is span
+corruption alone. Not run: the project had no accelerator.
 """
 
 from data.config import Data
@@ -30,5 +30,5 @@ def config() -> Run:
         data=Data(objective=SpanCorruption(), batch_size=2048),
         optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=1_000_000),
-        mesh=Mesh(data=1, fsdp=-1, model=4),
+        mesh=Mesh(data=1, fsdp=-1),
     )
