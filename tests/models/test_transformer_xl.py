@@ -15,7 +15,12 @@ from models.config.transformer_xl import Clusters, TransformerXLConfig
 from models.generation.decoding import continue_prompts
 from models.layers.adaptive_softmax import AdaptiveEmbedding
 from models.layers.relative.distance_bias import score_distances, shift_scores, shift_step_scores
-from models.layers.relative.relative_attention import SEGMENT_MEMORY, embed_distances
+from models.layers.relative.relative_attention import (
+    SEGMENT_MEMORY,
+    RelativeAttention,
+    RelativePositions,
+    embed_distances,
+)
 from pretrain.config import load
 from pretrain.convert.pretrained import CONVERTERS
 
@@ -228,6 +233,14 @@ def test_same_length_limits_each_query_to_as_many_positions(make):
     free, params = make(dataclasses.replace(XL, depth=1, memory=6))
     assert find_reach(free, params, 4) == list(range(8))
     assert find_reach(free, params, 1) == []  # the memory is of 6 positions
+
+
+def test_another_bias_of_the_scores_is_refused():
+    layer = RelativeAttention(num_heads=2)
+    x, bias = jnp.zeros((1, 4, 8)), jnp.zeros((1, 2, 4, 4))
+    relative = RelativePositions(jnp.asarray(embed_distances(4, 8)))
+    with pytest.raises(ValueError, match="takes no other bias"):
+        layer.init(jax.random.key(0), x, bias=bias, relative=relative)
 
 
 def test_clamp_len_makes_far_tokens_exchangeable(make):
