@@ -153,7 +153,9 @@ def write_distance_gradients(
     if inputs.text_scores is not None:
         is_same = compare_ids(inputs.query_texts, inputs.key_texts, tile)
         d_text_T = jnp.where(is_same, 0.0, d_scores).sum(0, keepdims=True)
-        gradients.text_scores[0, head.index, :, tile.queries] = d_text_T
+        gradients.text_scores[0, head.index, :, tile.queries] = d_text_T.astype(
+            gradients.text_scores.dtype
+        )
     places = find_places(inputs, window, tile, settings)
     moved = move_to_distances(d_scores * settings.bias_scale, places, window.num_bits)
     moved = moved.astype(q.dtype)
