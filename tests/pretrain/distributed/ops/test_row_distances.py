@@ -27,14 +27,16 @@ B, H, K = 2, 2, 12
 SMALL = dict(tile=16, step=8, interpret=True)  # several tiles in a short row
 
 
-def draw_causal(L, memory, rows=B):
+def draw_causal(L, memory, window=None, rows=B):
     """Return (q, k, v, bias) and the mask of Transformer-XL: a memory, documents of a row."""
     N = memory + L
     q, distance_q = (draw(rows, L, H, K, seed=seed) for seed in (1, 2))
     k, v = (draw(rows, N, H, K, seed=seed) for seed in (3, 4))
     bias = DistanceBias(distance_q, draw(N, H, K, seed=5), num_keys=N, scale=0.3)
     ids = jnp.asarray(np.arange(N) * 3 // N + np.arange(rows)[:, None], jnp.int32)
-    return (q, k, v, bias), Mask(segment_ids=(ids[:, memory:], ids), causal=True, offset=memory)
+    return (q, k, v, bias), Mask(
+        segment_ids=(ids[:, memory:], ids), causal=True, window=window, offset=memory
+    )
 
 
 def draw_two_streams(L, memory, P, texts=True, rows=B):
@@ -80,12 +82,17 @@ def differentiate(function, arrays, **options):
 
 
 @settings(max_examples=2, deadline=None)
-@given(L=st.integers(1, 40), memory=st.integers(0, 40), rate=st.sampled_from((0.0, 0.3)))
-@example(32, 32, 0.1)  # tiles and memory of whole steps
-@example(37, 0, 0.0)
-def test_a_causal_row_is_attend(L, memory, rate):
+@given(
+    L=st.integers(1, 40),
+    memory=st.integers(0, 40),
+    window=st.sampled_from((None, 9)),
+    rate=st.sampled_from((0.0, 0.3)),
+)
+@example(32, 32, 9, 0.1)  # tiles and memory of whole steps; keys of each tile begin elsewhere
+@example(37, 0, None, 0.0)
+def test_a_causal_row_is_attend(L, memory, window, rate):
     """Transformer-XL's and the Music Transformer's, in float32."""
-    arrays, mask = draw_causal(L, memory)
+    arrays, mask = draw_causal(L, memory, window)
     options = dict(mask=mask, drop=make_drop(rate) if rate else None)
     compare(
         differentiate(partial(attend_local_rows, **SMALL), arrays, **options),
