@@ -8,7 +8,7 @@ import sys
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from pretrain.__main__ import main
@@ -61,7 +61,6 @@ def test_text_stays_readable():
     assert escape_line("a\nb\tc") == "a\\nb\tc"
 
 
-@settings(deadline=None)
 @given(some.text() | some.text("\x1b\x9b\u202e\U000e0041\ud800 a\n"))
 def test_any_text_is_free_of_control_characters_and_the_same_in_json(text):
     shown = escape(text)

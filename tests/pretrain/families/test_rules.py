@@ -5,7 +5,7 @@ D width   H heads   K head width   F width of an MLP
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.families.rules import (
@@ -104,7 +104,6 @@ sizes = st.integers(1, 5)
 LAYOUTS = {"linear": (KERNEL, 0), "conv1d": (STRAIGHT, 1), "out": (KERNEL_OUT, 1)}
 
 
-@settings(deadline=None)
 @given(
     name=st.sampled_from(sorted(LAYOUTS)),
     heads=st.lists(sizes, min_size=1, max_size=4),
@@ -132,7 +131,6 @@ def test_a_join_comes_back(name, heads, rest, interleaved, seed):
         assert leaf.shape == other.shape and leaf.tobytes() == other.tobytes()
 
 
-@settings(deadline=None)
 @given(
     parts=st.lists(sizes, min_size=1, max_size=4), groups=sizes, width=sizes, equal=st.booleans()
 )
