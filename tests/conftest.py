@@ -112,13 +112,32 @@ def pytest_collection():
     return result
 
 
-def pytest_collection_finish():
-    """Collect garbage rarely, and not among imported modules: tracing makes many long-lived
-    objects.
+def pytest_collection_finish(session):
+    """Read what hypothesis reads once, then collect garbage rarely, and not among imported modules:
+    tracing makes many long-lived objects.
     """
+    if any(getattr(getattr(item, "obj", None), "hypothesis", None) for item in session.items):
+        draw_numbers()
     gc.collect()
     gc.freeze()
     gc.set_threshold(500_000, 20, 100)
+
+
+def draw_numbers():
+    """Let hypothesis read the constants of the project's modules, for 1 to 2 s, which it otherwise
+    does in a draw of a test, whose time it checks.
+
+    It does so at one draw of twenty; the draws here are the same in each process.
+    """
+    from hypothesis import HealthCheck, given, settings
+    from hypothesis import strategies as st
+
+    @settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers())
+    def draw(number):
+        del number
+
+    draw()
 
 
 def pytest_runtest_setup():
