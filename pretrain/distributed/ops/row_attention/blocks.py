@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from pretrain.distributed.ops.row_attention.tiles import Settings, Tile
+from pretrain.distributed.ops.row_attention.tiles import Settings, Square, Tile
 
 
 class Inputs(NamedTuple):
@@ -35,6 +35,7 @@ class Inputs(NamedTuple):
       text_scores: [B, H, 1, L], added to the scores of keys of another text. Or None.
       query_texts: int32 [B, 1, L], the texts of the queries. Or None.
       key_texts: int32 [B, 1, M], the texts of the keys. Or None.
+      squares: int32 [2, squares], the first query and key of each. Or None: the row is whole.
     """
 
     seeds: Any
@@ -52,6 +53,7 @@ class Inputs(NamedTuple):
     text_scores: Any = None
     query_texts: Any = None
     key_texts: Any = None
+    squares: Any = None
 
 
 class Head(NamedTuple):
@@ -66,12 +68,12 @@ def list_heads(inputs: Inputs, settings: Settings) -> list[Head]:
     """Return the heads of this program."""
     group, b = pl.program_id(0), pl.program_id(1)
     count = settings.heads_per_program
-    L, K = inputs.q.shape[2], settings.head_width
+    L, K = settings.lengths[0] or inputs.q.shape[2], settings.head_width
     row = (inputs.seeds[2] + b) * settings.num_heads + inputs.seeds[3] + group * count
     return [Head(i, slice(i * K, (i + 1) * K), (row + i) * L) for i in range(count)]
 
 
-def compare_ids(query_ids: Any, key_ids: Any, tile: Tile) -> jax.Array:
+def compare_ids(query_ids: Any, key_ids: Any, tile: Tile | Square) -> jax.Array:
     """Return whether the query and the key of each pair have the same id, bool [keys, T]."""
     ids = jnp.broadcast_to(key_ids[0, :, tile.keys], tile.shape[::-1]).T
     return ids == query_ids[0, :, tile.queries]

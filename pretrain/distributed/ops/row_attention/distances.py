@@ -8,10 +8,11 @@ T queries of a tile   S queries in the order of the keys
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from models.layers.relative.distance_bias import DistanceBias
@@ -22,7 +23,13 @@ from pretrain.distributed.ops.row_attention.blocks import (
     contract_first,
     contract_last,
 )
-from pretrain.distributed.ops.row_attention.tiles import LANES, Settings, Tile, round_up
+from pretrain.distributed.ops.row_attention.tiles import (
+    LANES,
+    Settings,
+    Square,
+    Tile,
+    round_up,
+)
 
 REGISTER_ROWS = 8  # rows of float32 in a register: a move by as many renames registers
 
@@ -31,12 +38,12 @@ class Window(NamedTuple):
     """The distances that a tile of queries reads.
 
     Attributes:
-      distances: a range of the padded distances.
+      distances: a range of the padded distances, a slice of Python or, for a square, of Pallas.
       num_bits: a query reads from a row below 2 ** num_bits on.
       is_ordered: whether the queries follow one another.
     """
 
-    distances: slice
+    distances: Any
     num_bits: int
     is_ordered: bool
 
@@ -60,8 +67,13 @@ def pad_distances(r_KR: jax.Array, num_keys: int, settings: Settings) -> jax.Arr
     return jnp.pad(r_KR, ((0, 0), (before, max(length - before - r_KR.shape[1], 0))))
 
 
-def find_window(tile: Tile, settings: Settings) -> Window:
-    """Return what a tile reads of the padded distances."""
+def find_window(tile: Tile | Square, settings: Settings) -> Window:
+    """Return what a tile or square reads of the padded distances."""
+    if isinstance(tile, Square):
+        last_tile = (settings.num_ordered - 1) // settings.tile * settings.tile
+        first = pl.multiple_of(tile.keys.start + last_tile - tile.queries.start, LANES)
+        num_bits = count_tile_bits(settings)
+        return Window(pl.ds(first, tile.shape[0] + 2**num_bits), num_bits, True)
     is_ordered = tile.queries.stop <= settings.num_ordered
     first, num_bits = tile.keys.start, count_bits(settings)
     if is_ordered:
@@ -84,7 +96,9 @@ def find_first_rows(bias: DistanceBias, settings: Settings) -> jax.Array | None:
     return (round_up(S, settings.tile) - 1 - positions)[:, None]
 
 
-def find_places(inputs: Inputs, window: Window, tile: Tile, settings: Settings) -> jax.Array:
+def find_places(
+    inputs: Inputs, window: Window, tile: Tile | Square, settings: Settings
+) -> jax.Array:
     """Return the row of its window from which each query reads, int32 [1, T]."""
     if window.is_ordered:
         return settings.tile - 1 - jax.lax.broadcasted_iota(jnp.int32, (1, tile.shape[1]), 1)
@@ -122,8 +136,10 @@ def move_to_distances(d_scores: jax.Array, place_T: jax.Array, num_bits: int) ->
     return d_scores
 
 
-def score_distances(inputs: Inputs, head: Head, tile: Tile, settings: Settings) -> jax.Array:
-    """Return the bias of a tile, float32 [keys, T]."""
+def score_distances(
+    inputs: Inputs, head: Head, tile: Tile | Square, settings: Settings
+) -> jax.Array:
+    """Return the bias of a tile or square, float32 [keys, T]."""
     window = find_window(tile, settings)
     q = inputs.distance_q[0, head.rows, tile.queries]
     scores = contract_first(inputs.distances[head.rows, window.distances], q)
@@ -136,30 +152,39 @@ def score_distances(inputs: Inputs, head: Head, tile: Tile, settings: Settings) 
     return bias + jnp.where(is_same, 0.0, text_T)
 
 
-def write_distance_gradients(
+def sum_text_gradient(inputs: Inputs, tile: Tile | Square, d_scores: jax.Array) -> jax.Array:
+    """Return the gradient of the texts' term of a tile or square, float32 [1, T].
+
+    d_scores: as in `differentiate_distances`.
+    """
+    is_same = compare_ids(inputs.query_texts, inputs.key_texts, tile)
+    return jnp.where(is_same, 0.0, d_scores).sum(0, keepdims=True)
+
+
+def differentiate_distances(
     inputs: Inputs,
     gradients: Inputs,
     head: Head,
-    tile: Tile,
+    tile: Tile | Square,
+    q: jax.Array,
     d_scores: jax.Array,
     settings: Settings,
-) -> None:
-    """Write the gradients of the term of distances, and add those of the distances themselves.
+) -> jax.Array:
+    """Return the gradient of the queries of the distances, float32 [K, T]; add that of the latter.
 
-    d_scores: the gradient of the scores of a tile, float32 [keys, T].
+    Args:
+      inputs: the blocks of the program.
+      gradients: theirs.
+      head: of the program.
+      tile: of the head.
+      q: the queries of the distances, [K, T].
+      d_scores: the gradient of the scores of the tile or square, float32 [keys, T].
+      settings: of the call.
     """
     window = find_window(tile, settings)
-    q = inputs.distance_q[0, head.rows, tile.queries]
-    if inputs.text_scores is not None:
-        is_same = compare_ids(inputs.query_texts, inputs.key_texts, tile)
-        d_text_T = jnp.where(is_same, 0.0, d_scores).sum(0, keepdims=True)
-        gradients.text_scores[0, head.index, :, tile.queries] = d_text_T.astype(
-            gradients.text_scores.dtype
-        )
     places = find_places(inputs, window, tile, settings)
     moved = move_to_distances(d_scores * settings.bias_scale, places, window.num_bits)
     moved = moved.astype(q.dtype)
     gradients.distances[head.rows, window.distances] += contract_last(q, moved)
     r = inputs.distances[head.rows, window.distances]
-    dq = jnp.dot(r, moved, preferred_element_type=jnp.float32)
-    gradients.distance_q[0, head.rows, tile.queries] = dq.astype(gradients.distance_q.dtype)
+    return jnp.dot(r, moved, preferred_element_type=jnp.float32)

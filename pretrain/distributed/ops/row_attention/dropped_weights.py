@@ -18,7 +18,7 @@ def make_keep_tile(
     key: tuple[jax.Array, jax.Array],
     rate: float,
     first_row: jax.Array,
-    first_key: int,
+    first_key: int | jax.Array,
     shape: tuple[int, int],
 ) -> jax.Array:
     """Return bool of `shape`, [keys, T]: a tile of `hash_dropout.make_keep_mask`, transposed.
@@ -34,7 +34,8 @@ def make_keep_tile(
     row_T = make_iota((1, shape[1]), 1) + first_row.astype(jnp.uint32)
     words = [word.astype(jnp.uint32) for word in key]
     seed_T = mix_bits(mix_bits(row_T * GOLDEN + words[0]) ^ words[1])
-    column = make_iota((shape[0], 1), 0) + np.uint32(first_key)  # of each key
+    first = np.uint32(first_key) if isinstance(first_key, int) else first_key.astype(jnp.uint32)
+    column = make_iota((shape[0], 1), 0) + first  # of each key
     bits = mix_bits(column * GOLDEN + seed_T)
     # A TPU's vector unit compares signed numbers: with the sign flipped, their order is that of
     # the unsigned ones.

@@ -12,7 +12,9 @@ from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.row_attention.blocks import Inputs
 from pretrain.distributed.ops.row_attention.distances import find_first_rows, pad_distances
-from pretrain.distributed.ops.row_attention.tiles import SUBLANES, PairTerms, Settings
+from pretrain.distributed.ops.row_attention.pallas_call import BLOCKS, OF_KEYS, OF_QUERIES
+from pretrain.distributed.ops.row_attention.squares import list_squares
+from pretrain.distributed.ops.row_attention.tiles import SUBLANES, PairTerms, Settings, round_up
 
 
 def find_pair_terms(
@@ -22,6 +24,11 @@ def find_pair_terms(
     has_distances = isinstance(bias, DistanceBias)
     has_mask = mask is not None and not isinstance(mask, Mask)
     return PairTerms(bias is not None and not has_distances, has_distances, has_mask)
+
+
+def count_distances(bias: jax.Array | DistanceBias | None) -> int:
+    """Return the number of distances of a bias, R; 0 without them."""
+    return len(bias.r_RHK) if isinstance(bias, DistanceBias) else 0
 
 
 def make_inputs(
@@ -56,7 +63,9 @@ def make_inputs(
         visible=visible_BML,
         bias=None if bias_1HLM is None else bias_1HLM[0].swapaxes(1, 2),
     )
-    return _add_distances(inputs, bias, settings) if isinstance(bias, DistanceBias) else inputs
+    if isinstance(bias, DistanceBias):
+        inputs = _add_distances(inputs, bias, settings)
+    return _add_squares(inputs, settings) if settings.square else inputs
 
 
 def _add_distances(inputs: Inputs, bias: DistanceBias, settings: Settings) -> Inputs:
@@ -68,7 +77,7 @@ def _add_distances(inputs: Inputs, bias: DistanceBias, settings: Settings) -> In
     r_KR = bias.r_RHK.reshape(len(bias.r_RHK), -1).T
     inputs = inputs._replace(
         distance_q=_move_positions_last(bias.q_BLHK),
-        distances=pad_distances(r_KR, bias.num_keys, settings),
+        distances=pad_distances(r_KR, round_up(bias.num_keys, settings.square or 1), settings),
         first_rows=find_first_rows(bias, settings),
     )
     if (texts := bias.texts) is None:
@@ -78,6 +87,18 @@ def _add_distances(inputs: Inputs, bias: DistanceBias, settings: Settings) -> In
         query_texts=texts.query_ids_BL[:, None],
         key_texts=texts.key_ids_BN[:, None],
     )
+
+
+def _add_squares(inputs: Inputs, settings: Settings) -> Inputs:
+    """Return the inputs with zeros behind the positions, up to whole squares, and the squares."""
+    L, M = settings.lengths
+    paddings = {"queries": -L % settings.tile, "keys": -M % settings.square}
+    padded = {"squares": jnp.asarray(list_squares(L, M, settings))}
+    for name, x in zip(inputs._fields, inputs):
+        axis = "queries" if BLOCKS[name] in OF_QUERIES else "keys"
+        if x is not None and BLOCKS[name] in (*OF_QUERIES, *OF_KEYS):
+            padded[name] = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, paddings[axis])])
+    return inputs._replace(**padded)
 
 
 def _move_positions_last(x_BLHK: jax.Array) -> jax.Array:

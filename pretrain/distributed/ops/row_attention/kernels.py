@@ -28,17 +28,24 @@ from pretrain.distributed.ops.row_attention.blocks import (
     list_heads,
 )
 from pretrain.distributed.ops.row_attention.distances import (
+    differentiate_distances,
     score_distances,
-    write_distance_gradients,
+    sum_text_gradient,
 )
 from pretrain.distributed.ops.row_attention.dropped_weights import make_keep_tile
-from pretrain.distributed.ops.row_attention.tiles import Settings, Tile, list_tiles
+from pretrain.distributed.ops.row_attention.tiles import (
+    Settings,
+    Square,
+    Tile,
+    hides_padded_keys,
+    list_tiles,
+)
 
 LEAST = float(np.finfo(np.float32).min)  # the score of a pair that a mask hides
 
 
-def find_visible(inputs: Inputs, tile: Tile, settings: Settings) -> jax.Array | None:
-    """Return which pairs of a tile the mask shows, bool [keys, T]; None for all."""
+def find_visible(inputs: Inputs, tile: Tile | Square, settings: Settings) -> jax.Array | None:
+    """Return which pairs of a tile or square the mask shows, bool [keys, T]; None for all."""
     rules = []
     key = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 0) + tile.keys.start
     first_query = tile.queries.start + settings.offset
@@ -48,6 +55,8 @@ def find_visible(inputs: Inputs, tile: Tile, settings: Settings) -> jax.Array | 
         rules.append(query - key <= num_before)
     if num_after is not None:
         rules.append(key - query <= num_after)
+    if hides_padded_keys(inputs.k.shape[2], settings):
+        rules.append(key < settings.lengths[1])
     if inputs.lengths_B is not None:
         rules.append(key < inputs.lengths_B[pl.program_id(1)])
     if inputs.key_ids is not None:
@@ -73,13 +82,10 @@ class Weights(NamedTuple):
     some_empty: jax.Array
 
 
-def compute_weights(
-    inputs: Inputs, head: Head, tile: Tile, visible: jax.Array | None, settings: Settings
-) -> Weights:
-    """Return the softmax of a tile before the division.
-
-    A query without a key has the weight 1 / M on each, as in `attend`.
-    """
+def compute_scores(
+    inputs: Inputs, head: Head, tile: Tile | Square, visible: jax.Array | None, settings: Settings
+) -> jax.Array:
+    """Return the scores of a tile or square, float32 [keys, T], `LEAST` where a mask hides them."""
     q, k = inputs.q[0, head.rows, tile.queries], inputs.k[0, head.rows, tile.keys]
     scores = contract_first(k, q)
     scores *= settings.scale
@@ -87,8 +93,17 @@ def compute_weights(
         scores += inputs.bias[head.index, tile.keys, tile.queries].astype(jnp.float32)
     if inputs.distances is not None:
         scores += score_distances(inputs, head, tile, settings)
-    if visible is not None:
-        scores = jnp.where(visible, scores, LEAST)
+    return scores if visible is None else jnp.where(visible, scores, LEAST)
+
+
+def compute_weights(
+    inputs: Inputs, head: Head, tile: Tile, visible: jax.Array | None, settings: Settings
+) -> Weights:
+    """Return the softmax of a tile before the division.
+
+    A query without a key has the weight 1 / M on each, as in `attend`.
+    """
+    scores = compute_scores(inputs, head, tile, visible, settings)
     largest_T = scores.max(0, keepdims=True)
     powers = jnp.exp(scores - largest_T)
     is_empty_T = largest_T == LEAST
@@ -98,17 +113,17 @@ def compute_weights(
 
 
 def make_keep(
-    inputs: Inputs, head: Head, tile: Tile, keys: slice, settings: Settings
+    inputs: Inputs, head: Head, tile: Tile | Square, settings: Settings
 ) -> jax.Array | None:
-    """Return which weights of a tile's queries dropout leaves, bool [keys, T]; None for all."""
+    """Return which weights of a tile or square dropout leaves, bool [keys, T]; None for all."""
     if not settings.rate:
         return None
     return make_keep_tile(
         (inputs.seeds[0], inputs.seeds[1]),
         settings.rate,
         head.first_query + tile.queries.start,
-        keys.start,
-        (keys.stop - keys.start, tile.shape[1]),
+        tile.keys.start,
+        tile.shape,
     )
 
 
@@ -122,9 +137,9 @@ def weigh_others(
     inputs: Inputs, head: Head, tile: Tile, keys: slice, weights: Weights, settings: Settings
 ) -> jax.Array:
     """Return the weights of keys outside of the tile, float32 [keys, T]: those of empty queries."""
-    M, keep = inputs.k.shape[2], make_keep(inputs, head, tile, keys, settings)
-    shape = keys.stop - keys.start, tile.shape[1]
-    has_weight = jnp.broadcast_to(weights.is_empty_T, shape)
+    M, part = inputs.k.shape[2], tile._replace(keys=keys)
+    keep = make_keep(inputs, head, part, settings)
+    has_weight = jnp.broadcast_to(weights.is_empty_T, part.shape)
     has_weight = has_weight if keep is None else has_weight & keep
     return jnp.where(has_weight, 1 / (M * (1 - settings.rate)), 0.0)
 
@@ -136,7 +151,7 @@ def attend_forward(inputs: Inputs, out_ref: Any, *, settings: Settings) -> None:
         visible = find_visible(inputs, tile, settings)
         for head in heads:
             weights = compute_weights(inputs, head, tile, visible, settings)
-            keep = make_keep(inputs, head, tile, tile.keys, settings)
+            keep = make_keep(inputs, head, tile, settings)
             powers = weights.powers if keep is None else jnp.where(keep, weights.powers, 0.0)
             v = inputs.v[0, head.rows, tile.keys]
             out = jnp.dot(v, powers.astype(v.dtype), preferred_element_type=jnp.float32)
@@ -192,7 +207,19 @@ def attend_backward(
             if gradients.bias is not None:
                 gradients.bias[head.index, tile.keys, tile.queries] += d_scores
             if gradients.distances is not None:
-                write_distance_gradients(inputs, gradients, head, tile, d_scores, settings)
+                distance_q = inputs.distance_q[0, head.rows, tile.queries]
+            if gradients.text_scores is not None:
+                d_text_T = sum_text_gradient(inputs, tile, d_scores)
+                gradients.text_scores[0, head.index, :, tile.queries] = d_text_T.astype(
+                    gradients.text_scores.dtype
+                )
+            if gradients.distances is not None:
+                dq = differentiate_distances(
+                    inputs, gradients, head, tile, distance_q, d_scores, settings
+                )
+                gradients.distance_q[0, head.rows, tile.queries] = dq.astype(
+                    gradients.distance_q.dtype
+                )
             q, k = inputs.q[0, head.rows, tile.queries], inputs.k[0, head.rows, tile.keys]
             do = do_ref[0, head.rows, tile.queries]
             d_scores = d_scores.astype(q.dtype)
@@ -219,7 +246,7 @@ def _differentiate_weights(
     v, do = inputs.v[0, head.rows, tile.keys], do_ref[0, head.rows, tile.queries]
     softmax = weights.powers * (1 / weights.total_T)
     d_softmax = contract_first(v, do)
-    dropped, keep = softmax, make_keep(inputs, head, tile, tile.keys, settings)
+    dropped, keep = softmax, make_keep(inputs, head, tile, settings)
     if keep is not None:
         factor = jnp.where(keep, 1 / (1 - settings.rate), 0.0)
         dropped, d_softmax = softmax * factor, d_softmax * factor

@@ -16,17 +16,20 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias, TextScores
 from pretrain.distributed.ops.hash_dropout import drop_by_hash, drop_on_shard
-from pretrain.distributed.ops.row_attention.call import attend_local_rows, find_pair_terms
+from pretrain.distributed.ops.row_attention.call import attend_local_rows
+from pretrain.distributed.ops.row_attention.inputs import count_distances, find_pair_terms
 from pretrain.distributed.ops.row_attention.tiles import (
     LARGE_VMEM,
+    MAX_LENGTH,
     SMALL_VMEM,
+    SQUARES_VMEM,
     SUBLANES,
+    count_square_bytes,
     count_vmem_bytes,
     round_up,
 )
 from pretrain.distributed.sharding import BATCH
 
-MAX_LENGTH = 2048  # positions of a row
 MAX_HEAD_WIDTH = 256
 # Kinds of devices that have at least 64 MiB of the memory of which a v4 has 16.
 LARGE_VMEM_CHIPS = "TPU v5 lite", "TPU v5", "TPU v6 lite"
@@ -53,8 +56,8 @@ def find_row_obstacle(
         return reason
     if mesh.shape["sequence"] > 1:
         return "needs all positions of a row on one device"
-    if max(L, M) > MAX_LENGTH:
-        return f"takes rows of up to {MAX_LENGTH} positions, not of {max(L, M)}"
+    if max(L, M) > MAX_LENGTH and (reason := _find_square_obstacle(mask, bias, max(L, M))):
+        return reason
     if isinstance(bias, DistanceBias):
         if bias.step is not None:
             return "takes no decoding step"
@@ -67,9 +70,12 @@ def find_row_obstacle(
     num_shards = mesh.shape["data"] * mesh.shape["fsdp"]
     if B % num_shards:
         return f"needs rows on every device; {B} do not divide among {num_shards}"
-    width = round_up(K, SUBLANES)
-    size = count_vmem_bytes(1, width, L, M, q_BLHK.dtype.itemsize, find_pair_terms(mask, bias))
-    if size > (limit := get_vmem_bytes(mesh)):
+    sizes = round_up(K, SUBLANES), L, M, q_BLHK.dtype.itemsize
+    if max(L, M) > MAX_LENGTH:
+        size = count_square_bytes(*sizes, count_distances(bias))
+    else:
+        size = count_vmem_bytes(1, *sizes, find_pair_terms(mask, bias))
+    if size > (limit := get_vmem_bytes(mesh, max(L, M))):
         return (
             f"holds a head of a row in {limit / 2**20:.0f} MiB on the chip, not in the "
             f"{size / 2**20:.1f} of {L} x {M} positions and a width of {K}"
@@ -78,10 +84,14 @@ def find_row_obstacle(
     return None
 
 
-def get_vmem_bytes(mesh: Mesh) -> int:
-    """Return the memory that a program may take on the chips of a mesh."""
-    has_more = mesh.devices.flat[0].device_kind in LARGE_VMEM_CHIPS
-    return LARGE_VMEM if has_more else SMALL_VMEM
+def get_vmem_bytes(mesh: Mesh, length: int) -> int:
+    """Return the memory that a program may take on the chips of a mesh.
+
+    length: positions of a row.
+    """
+    if mesh.devices.flat[0].device_kind not in LARGE_VMEM_CHIPS:
+        return SMALL_VMEM
+    return LARGE_VMEM if length <= MAX_LENGTH else SQUARES_VMEM
 
 
 def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: Any) -> str | None:
@@ -95,6 +105,20 @@ def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: Any) -> str | N
         return "takes no chunks of sorted keys"
     if bias is None and mask.find_block_pattern(L, M):
         return f"computes all pairs near a window of {mask.window}, and XLA blocks of its length"
+    return None
+
+
+def _find_square_obstacle(
+    mask: Mask | jax.Array | None, bias: jax.Array | DistanceBias | None, length: int
+) -> str | None:
+    """Return why a row of more than `MAX_LENGTH` positions cannot be computed in squares."""
+    limit = f"in rows of up to {MAX_LENGTH} positions, not of {length}"
+    if mask is not None and not isinstance(mask, Mask):
+        return f"takes a mask of pairs {limit}"
+    if bias is not None and not isinstance(bias, DistanceBias):
+        return f"takes a bias of pairs {limit}"
+    if isinstance(bias, DistanceBias) and bias.position_BP is not None:
+        return f"takes queries that are not in the order of the keys {limit}"
     return None
 
 
@@ -164,7 +188,7 @@ def attend_with_rows(
             drop=drop,
             first=(first_row, first_head),
             num_heads=H,
-            vmem_bytes=get_vmem_bytes(mesh),
+            vmem_bytes=get_vmem_bytes(mesh, max(q.shape[1], k.shape[1])),
             interpret=interpret,
         )
 

@@ -5,17 +5,20 @@ L length of queries   M length of keys   H heads   K head width
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+MAX_LENGTH = 2048  # positions of a row that is computed whole
 LANES = 128  # of a TPU's vector unit
 SUBLANES = 16  # rows of a tile of bfloat16, of which the part of a head in a block is a multiple
 SMALL_VMEM = 16 * 2**20  # a program's memory on a v4, and unless a call asks for more
 LARGE_VMEM = 40 * 2**20  # what a call may ask for on the chips after it
+SQUARES_VMEM = 48 * 2**20  # the same for rows in squares, of chips that have 64 MiB and more
 VMEM_RESERVE = 2**20  # for what `count_vmem_bytes` does not count
 MAX_TILE = 2**18  # scores of a tile: 1 MiB of float32
 MAX_UNROLLED = 2**20  # scores of a program; more take minutes to compile
 MAX_BLOCK_BYTES = 2**18  # of a block of queries, keys or values of several heads
 DISTANCE_ARRAYS = 3.0  # more of them where there are distances
+SQUARES = (256, 1024), (256, 512), (128, 512), (128, 256), (128, 128)  # queries, keys
 TILE_ARRAYS = 4.5  # float32 arrays of a tile in a program's memory (measured with libtpu 0.0.42)
 
 
@@ -39,6 +42,8 @@ class Settings(NamedTuple):
       num_ordered: queries in the order of the keys, where a bias is of distances; 0 elsewhere.
       bias_scale: the factor of a bias of distances.
       step: the range of keys of a tile begins and ends at multiples of it.
+      square: keys of a square, where a row is computed in squares; 0: whole.
+      lengths: L and M without padding, where a row is computed in squares.
       vmem_bytes: memory of a program.
       interpret: whether the kernel runs on a CPU, slowly.
     """
@@ -54,6 +59,8 @@ class Settings(NamedTuple):
     num_ordered: int = 0
     bias_scale: float = 1.0
     step: int = LANES
+    square: int = 0
+    lengths: tuple[int, int] = (0, 0)
     vmem_bytes: int = SMALL_VMEM
     interpret: bool = False
 
@@ -91,6 +98,23 @@ class Tile(NamedTuple):
         return self.keys.stop - self.keys.start, self.queries.stop - self.queries.start
 
 
+class Square(NamedTuple):
+    """Queries and keys that are computed at once, of a row that is computed in squares.
+
+    Attributes:
+      queries: positions of the queries, a slice of Pallas.
+      keys: positions of the keys, a slice of Pallas.
+    """
+
+    queries: Any
+    keys: Any
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of keys and of queries."""
+        return self.keys.size, self.queries.size
+
+
 def list_tiles(L: int, M: int, settings: Settings) -> list[Tile]:
     """Return the tiles of a head.
 
@@ -111,6 +135,18 @@ def list_tiles(L: int, M: int, settings: Settings) -> list[Tile]:
         others = tuple(slice(*limits) for limits in ((0, begin), (end, M)) if limits[0] < limits[1])
         tiles.append(Tile(slice(start, stop), slice(begin, end), others))
     return tiles
+
+
+def hides_padded_keys(num_padded: int, settings: Settings) -> bool:
+    """Return whether a mask must hide the keys behind a row, which are there for whole squares.
+
+    num_padded: the number of keys with them.
+    """
+    L, M = settings.lengths
+    _, num_after = settings.reach
+    if settings.square and M < num_padded:
+        return num_after is None or L + settings.offset + num_after > M
+    return False
 
 
 def choose_blocks(
@@ -166,3 +202,35 @@ def count_vmem_bytes(
         tile_arrays += DISTANCE_ARRAYS
     tile_bytes = round(tile_arrays * min(tile, L) * M * 4)
     return 2 * blocks + 2 * heads * K * M * 4 + tile_bytes + VMEM_RESERVE
+
+
+def choose_square(
+    K: int, L: int, M: int, itemsize: int, num_distances: int, vmem_bytes: int
+) -> tuple[int, int] | None:
+    """Return the queries and keys of a square of a long row, the largest that fits; None if none.
+
+    A larger one has fewer programs and corrections, and more pairs that a causal mask hides.
+    """
+    for square in SQUARES:
+        if count_square_bytes(K, L, M, itemsize, num_distances, square) <= vmem_bytes:
+            return square
+    return None
+
+
+def count_square_bytes(
+    K: int, L: int, M: int, itemsize: int, num_distances: int, square: tuple[int, int] = SQUARES[-1]
+) -> int:
+    """Return the bytes of a program's memory in the backward pass of a long row of one head.
+
+    It holds what `count_vmem_bytes` counts without a bias or a mask of pairs, the logarithms of the
+    sums, and the products of outputs and their gradients.
+    """
+    L, M = round_up(L, square[0]), round_up(M, square[1])
+    blocks = K * (3 * L + 4 * M) * itemsize + 2 * 64 * L
+    arrays = TILE_ARRAYS
+    if num_distances:
+        R = num_distances + square[0] + square[1]
+        blocks += K * (2 * L * itemsize + R * (itemsize + 4)) + 64 * L
+        arrays += DISTANCE_ARRAYS
+    square_bytes = round(arrays * square[0] * square[1] * 4)
+    return 2 * blocks + 2 * K * M * 4 + square_bytes + VMEM_RESERVE
