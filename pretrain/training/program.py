@@ -6,6 +6,7 @@ devices that are not there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -92,8 +93,6 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
 
     scores_at_once: as in `losses.LossOptions`; that of `choose_scores_at_once` by default.
     """
-    if scores_at_once is None:
-        scores_at_once = choose_scores_at_once(run, mesh)
     loss, dtype = make_loss(run.data.objective), run.train.compute_dtype
     attention = {"update": [], "score": []}
     model, evaluation_model = (
@@ -109,6 +108,8 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
         run.data.batch_size,
     )
     abstract = jax.eval_shape(init)
+    if scores_at_once is None:
+        scores_at_once = choose_scores_at_once(run, mesh, abstract.params)
     placed = make_state_shardings(abstract, mesh)
     row_sharding = make_batch_sharding(mesh)
     strategy = choose_gradient_strategy(run, mesh, abstract.params, model, attention["update"])
@@ -145,12 +146,15 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
     )
 
 
-def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh) -> float:
+def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> float:
     """Return how many logits of the vocabulary a row holds at a time in training.
 
     Each chunk of logits reads and writes the float32 gradient of the vocabulary's matrix, and a
     matrix unit computes as many rows as the next multiple of its side. So a TPU takes few chunks.
-    On a CPU and a GPU the limit is that of a row.
+    A matrix of more numbers than the logits that a chip holds moves more than logits in HBM do. On
+    a CPU and a GPU the limit is that of a row.
+
+    params: the parameters of the model, or their shapes.
     """
     device = mesh.devices.flat[0]
     if device.platform != "tpu":
@@ -159,6 +163,10 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh) -> float:
     rows_per_device = run.data.batch_size / (run.train.microbatches * num_shards)
     devices_per_row = mesh.size / num_shards
     max_scores = MAX_SCORES_PER_TPU.get(device.device_kind, MAX_SCORES_IN_HBM)
+    vocab = getattr(run.model, "vocab", None)
+    matrices = [math.prod(x.shape) for x in jax.tree.leaves(params) if vocab in x.shape]
+    if max(matrices, default=0) / mesh.shape["model"] > max_scores:
+        max_scores = MAX_SCORES_IN_HBM
     return max(MAX_SCORES_PER_ROW, max_scores * devices_per_row / rows_per_device)
 
 

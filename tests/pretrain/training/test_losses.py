@@ -260,4 +260,25 @@ def test_a_tpu_holds_a_number_of_scores_and_others_a_number_for_each_row(
     platform = {"cpu": "cpu", "TPU": "tpu", "NVIDIA": "gpu"}[kind.split()[0]]
     device = SimpleNamespace(platform=platform, device_kind=kind)
     mesh = SimpleNamespace(devices=np.array([device]), shape=shape, size=math.prod(shape.values()))
-    assert choose_scores_at_once(run, mesh) == expected
+    params = {"table": jax.ShapeDtypeStruct((run.model.vocab, 8), "float32")}
+    assert choose_scores_at_once(run, mesh, params) == expected
+
+
+@pytest.mark.parametrize(
+    ("vocab", "width", "model", "expected"),
+    [
+        (50265, 500, 1, 24 << 20),  # 25,132,500 numbers
+        (50265, 501, 1, 2**28),  # 25,182,765, more than 24 x 2^20
+        (50265, 501, 2, 2 * (24 << 20)),  # half of them on each device
+        (50264, 4096, 1, 24 << 20),  # a matrix of something else
+    ],
+)
+def test_a_matrix_of_more_numbers_than_a_chip_holds_logits_takes_them_in_hbm(
+    vocab, width, model, expected
+):
+    run = load("roberta_base", ["data.batch_size=1", "train.microbatches=1"])
+    shape = {"data": 1, "fsdp": 1, "sequence": 1, "model": model}
+    device = SimpleNamespace(platform="tpu", device_kind="TPU v5 lite")
+    mesh = SimpleNamespace(devices=np.array([device]), shape=shape, size=model)
+    params = {"table": jax.ShapeDtypeStruct((vocab, width), "float32")}
+    assert choose_scores_at_once(run, mesh, params) == expected

@@ -56,7 +56,7 @@ def find_row_obstacle(
         return reason
     if mesh.shape["sequence"] > 1:
         return "needs all positions of a row on one device"
-    if max(L, M) > MAX_LENGTH and (reason := _find_square_obstacle(mask, bias, max(L, M))):
+    if max(L, M) > MAX_LENGTH and (reason := _find_square_obstacle(mask, bias, L, M)):
         return reason
     if isinstance(bias, DistanceBias):
         if bias.step is not None:
@@ -109,10 +109,15 @@ def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: Any) -> str | N
 
 
 def _find_square_obstacle(
-    mask: Mask | jax.Array | None, bias: jax.Array | DistanceBias | None, length: int
+    mask: Mask | jax.Array | None, bias: jax.Array | DistanceBias | None, L: int, M: int
 ) -> str | None:
-    """Return why a row of more than `MAX_LENGTH` positions cannot be computed in squares."""
-    limit = f"in rows of up to {MAX_LENGTH} positions, not of {length}"
+    """Return why a row of more than `MAX_LENGTH` positions cannot be computed in squares.
+
+    Of many queries and few keys, such as Linformer's, XLA has few scores, and computes none twice.
+    """
+    if M <= MAX_LENGTH:
+        return f"takes rows of up to {MAX_LENGTH} positions, not of {L}, for {M} keys"
+    limit = f"in rows of up to {MAX_LENGTH} positions, not of {max(L, M)}"
     if mask is not None and not isinstance(mask, Mask):
         return f"takes a mask of pairs {limit}"
     if bias is not None and not isinstance(bias, DistanceBias):

@@ -161,17 +161,20 @@ def test_squares_fit_into_the_memory_of_a_chip():
     assert choose_square(64, 8192, 8192, 2, 8192, SQUARES_VMEM) == (256, 1024)
     assert choose_square(48, 8192, 8342, 2, 8342, SQUARES_VMEM) == (256, 1024)
     assert choose_square(128, 8192, 8192, 2, 0, SQUARES_VMEM) == (256, 1024)
-    assert choose_square(64, 2304, 2304, 2, 2304, SMALL_VMEM) == (128, 512)
-    assert choose_square(64, 16384, 16384, 2, 0, SQUARES_VMEM) is None
+    assert choose_square(64, 2304, 2304, 2, 2304, SMALL_VMEM) == (256, 512)
+    assert choose_square(64, 3072, 3072, 2, 3072, SMALL_VMEM) == (128, 512)
+    assert choose_square(64, 16384, 16384, 2, 16384, SQUARES_VMEM) is None
 
 
 def test_reasons_against_a_long_row():
     sizes = dict.fromkeys(("data", "fsdp", "sequence", "model"), 1)
     mesh = SimpleNamespace(devices=np.array([SimpleNamespace(device_kind="TPU v5")]), shape=sizes)
 
-    def find_reason(mask=None, bias=None, length=4096, width=64):
-        q = jax.ShapeDtypeStruct((2, length, H, width), jnp.bfloat16)
-        return find_row_obstacle(q, q, mask, bias, make_drop(), mesh)
+    def find_reason(mask=None, bias=None, length=4096, num_keys=None):
+        q, k = (
+            jax.ShapeDtypeStruct((2, n, H, 64), jnp.bfloat16) for n in (length, num_keys or length)
+        )
+        return find_row_obstacle(q, k, mask, bias, make_drop(), mesh)
 
     assert find_reason() is None and find_reason(make_causal_mask(), length=LONG) is None
     pairs = jax.ShapeDtypeStruct((2, 1, 4096, 4096), jnp.bool_)
@@ -182,6 +185,10 @@ def test_reasons_against_a_long_row():
     assert find_reason(bias=bias).startswith("takes a bias of pairs in rows of up to 2048")
     (*_, bias), _ = distances.draw_two_streams(24, 0, 5)
     assert "not in the order of the keys" in find_reason(bias=bias)
+    assert (
+        find_reason(num_keys=256) == "takes rows of up to 2048 positions, not of 4096, for 256 keys"
+    )
+    assert find_reason(length=512, num_keys=4096) is None
     assert "a head of a row in 48 MiB" in find_reason(length=32768)
 
 
