@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -58,12 +59,29 @@ def count_tile_bits(settings: Settings) -> int:
     return max((settings.tile - 1).bit_length(), 3)
 
 
-def pad_distances(r_KR: jax.Array, num_keys: int, settings: Settings) -> jax.Array:
-    """Return the distances [H K, R] with columns of zeros, so that all windows are aligned."""
+def count_distances_of_tiles(num_keys: int, settings: Settings) -> int:
+    """Return the number of padded distances that tiles of whole rows may read."""
     end = round_up(settings.num_ordered, settings.tile)
-    before = end - settings.num_ordered
     most = max(end + 2 ** count_tile_bits(settings), 2 ** count_bits(settings))
-    length = round_up(round_up(num_keys, REGISTER_ROWS) + most, LANES)
+    return round_up(round_up(num_keys, REGISTER_ROWS) + most, LANES)
+
+
+def count_distances_of_squares(start_2S: np.ndarray, settings: Settings) -> int:
+    """Return the number of padded distances that squares may read.
+
+    start_2S: of `squares.list_squares`.
+    """
+    last_tile = (settings.num_ordered - 1) // settings.tile * settings.tile
+    last = int((start_2S[1] - start_2S[0]).max()) + last_tile
+    return round_up(last + settings.square + 2 ** count_tile_bits(settings), LANES)
+
+
+def pad_distances(r_KR: jax.Array, length: int, settings: Settings) -> jax.Array:
+    """Return the distances [H K, R] with columns of zeros, so that all windows are aligned.
+
+    length: of the result, if there are not more.
+    """
+    before = round_up(settings.num_ordered, settings.tile) - settings.num_ordered
     return jnp.pad(r_KR, ((0, 0), (before, max(length - before - r_KR.shape[1], 0))))
 
 

@@ -11,10 +11,15 @@ import jax.numpy as jnp
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.row_attention.blocks import Inputs
-from pretrain.distributed.ops.row_attention.distances import find_first_rows, pad_distances
+from pretrain.distributed.ops.row_attention.distances import (
+    count_distances_of_squares,
+    count_distances_of_tiles,
+    find_first_rows,
+    pad_distances,
+)
 from pretrain.distributed.ops.row_attention.pallas_call import BLOCKS, OF_KEYS, OF_QUERIES
 from pretrain.distributed.ops.row_attention.squares import list_squares
-from pretrain.distributed.ops.row_attention.tiles import SUBLANES, PairTerms, Settings, round_up
+from pretrain.distributed.ops.row_attention.tiles import SUBLANES, PairTerms, Settings
 
 
 def find_pair_terms(
@@ -75,9 +80,13 @@ def _add_distances(inputs: Inputs, bias: DistanceBias, settings: Settings) -> In
     query's own text is subtracted from both terms of the texts.
     """
     r_KR = bias.r_RHK.reshape(len(bias.r_RHK), -1).T
+    if settings.square:
+        length = count_distances_of_squares(list_squares(*settings.lengths, settings), settings)
+    else:
+        length = count_distances_of_tiles(bias.num_keys, settings)
     inputs = inputs._replace(
         distance_q=_move_positions_last(bias.q_BLHK),
-        distances=pad_distances(r_KR, round_up(bias.num_keys, settings.square or 1), settings),
+        distances=pad_distances(r_KR, length, settings),
         first_rows=find_first_rows(bias, settings),
     )
     if (texts := bias.texts) is None:

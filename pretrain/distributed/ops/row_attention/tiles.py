@@ -227,10 +227,10 @@ def count_square_bytes(
     """
     L, M = round_up(L, square[0]), round_up(M, square[1])
     blocks = K * (3 * L + 4 * M) * itemsize + 2 * 64 * L
-    arrays = TILE_ARRAYS
+    columns = TILE_ARRAYS * square[1]
     if num_distances:
-        R = num_distances + square[0] + square[1]
+        R = num_distances + 2 * square[0] + square[1]
         blocks += K * (2 * L * itemsize + R * (itemsize + 4)) + 64 * L
-        arrays += DISTANCE_ARRAYS
-    square_bytes = round(arrays * square[0] * square[1] * 4)
+        columns += DISTANCE_ARRAYS * (square[1] + 2 * square[0])
+    square_bytes = round(columns * square[0] * 4)
     return 2 * blocks + 2 * K * M * 4 + square_bytes + VMEM_RESERVE
