@@ -151,8 +151,9 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> flo
 
     Each chunk of logits reads and writes the float32 gradient of the vocabulary's matrix, and a
     matrix unit computes as many rows as the next multiple of its side. So a TPU takes few chunks.
-    A matrix of more numbers than the logits that a chip holds moves more than logits in HBM do. On
-    a CPU and a GPU the limit is that of a row.
+    Each chunk moves 8 bytes of a number of the matrix, and logits in HBM about 16 bytes of a logit:
+    a matrix of more than twice as many numbers as logits that a chip holds has them in HBM. On a
+    CPU and a GPU the limit is that of a row.
 
     params: the parameters of the model, or their shapes.
     """
@@ -165,7 +166,7 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> flo
     max_scores = MAX_SCORES_PER_TPU.get(device.device_kind, MAX_SCORES_IN_HBM)
     vocab = getattr(run.model, "vocab", None)
     matrices = [math.prod(x.shape) for x in jax.tree.leaves(params) if vocab in x.shape]
-    if max(matrices, default=0) / mesh.shape["model"] > max_scores:
+    if max(matrices, default=0) / mesh.shape["model"] > 2 * max_scores:
         max_scores = MAX_SCORES_IN_HBM
     return max(MAX_SCORES_PER_ROW, max_scores * devices_per_row / rows_per_device)
 

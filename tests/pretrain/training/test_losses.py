@@ -267,9 +267,9 @@ def test_a_tpu_holds_a_number_of_scores_and_others_a_number_for_each_row(
 @pytest.mark.parametrize(
     ("vocab", "width", "model", "expected"),
     [
-        (50265, 500, 1, 24 << 20),  # 25,132,500 numbers
-        (50265, 501, 1, 2**28),  # 25,182,765, more than 24 x 2^20
-        (50265, 501, 2, 2 * (24 << 20)),  # half of them on each device
+        (50265, 1001, 1, 24 << 20),  # 50,315,265 numbers
+        (50265, 1002, 1, 2**28),  # 50,365,530, more than 48 x 2^20
+        (50265, 1002, 2, 2 * (24 << 20)),  # half of them on each device
         (50264, 4096, 1, 24 << 20),  # a matrix of something else
     ],
 )

@@ -161,8 +161,7 @@ def test_squares_fit_into_the_memory_of_a_chip():
     assert choose_square(64, 8192, 8192, 2, 8192, SQUARES_VMEM) == (256, 1024)
     assert choose_square(48, 8192, 8342, 2, 8342, SQUARES_VMEM) == (256, 1024)
     assert choose_square(128, 8192, 8192, 2, 0, SQUARES_VMEM) == (256, 1024)
-    assert choose_square(64, 2304, 2304, 2, 2304, SMALL_VMEM) == (256, 512)
-    assert choose_square(64, 3072, 3072, 2, 3072, SMALL_VMEM) == (128, 512)
+    assert choose_square(64, 2304, 2304, 2, 2304, SMALL_VMEM) == (128, 512)
     assert choose_square(64, 16384, 16384, 2, 16384, SQUARES_VMEM) is None
 
 
