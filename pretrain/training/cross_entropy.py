@@ -53,13 +53,25 @@ def cross_entropy(
     logits_V = logits_V.astype(jnp.float32)
     # A target outside the vocabulary, such as -100 on padding, would give NaN, which a weight of 0
     # does not remove.
-    target_logits = jnp.take_along_axis(logits_V, targets[..., None], axis=-1, mode="clip")[..., 0]
+    target_logits = _take_scores(logits_V, targets)
     num_at_least = _count_at_least(logits_V, target_logits)
     correct_weights = (num_at_least == 1).astype(jnp.float32) * weights
     if smoothing:
         target_logits = (1 - smoothing) * target_logits + smoothing * logits_V.mean(axis=-1)
     losses = (jax.nn.logsumexp(logits_V, axis=-1) - target_logits) * weights
     return losses.sum(), correct_weights.sum()
+
+
+def _take_scores(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
+    """Return the score of an id for each target, [...]; of the nearest one if it is outside.
+
+    Axes of size 1 are left out: XLA's TPU compiler turns the gradient, a scatter with one update
+    for each target, into a comparison only without them.
+    """
+    sizes = [size for size in ids.shape if size > 1]
+    flat_V = scores_V.reshape(*sizes, scores_V.shape[-1])
+    flat = jnp.take_along_axis(flat_V, ids.reshape(*sizes, 1), axis=-1, mode="clip")
+    return flat.reshape(ids.shape)
 
 
 def _count_at_least(scores_V: jax.Array, threshold: jax.Array) -> jax.Array:
@@ -88,7 +100,7 @@ def _compute_cluster_entropy(logits: ClusterLogits, targets: jax.Array, weights:
     target_scores = jnp.zeros(targets.shape)
     for scores, offset, start in parts:
         row = jnp.clip(targets - start, 0, scores.shape[-1] - 1)
-        own = jnp.take_along_axis(scores, row[..., None], axis=-1)[..., 0]
+        own = _take_scores(scores, row)
         logits_of_target.append(own)
         target_scores = jnp.where(targets >= start, own + offset, target_scores)
     num_at_least = jnp.zeros(targets.shape)
