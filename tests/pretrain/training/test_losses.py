@@ -1,6 +1,7 @@
 """The logits of a large vocabulary are never all in memory, and the sums over them are the same."""
 
 import math
+import re
 from types import SimpleNamespace
 
 import jax
@@ -49,6 +50,27 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
     np.testing.assert_allclose(nats, expected, rtol=1e-6)
     np.testing.assert_allclose(hits, right, rtol=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), grads, exact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [(1, 7), (7, 1), (1, 1), (2, 3)], ids=str)
+def test_a_gradient_is_scattered_without_axes_of_size_1(rows):
+    """XLA's TPU compiler makes a comparison of such a scatter. The gradient is softmax - target, by
+    NumPy.
+    """
+    _, _, targets, weights = make_problem(*rows)
+    logits = jax.random.normal(jax.random.key(3), (*rows, 50))
+
+    def compute_loss(logits):
+        return cross_entropy(logits, targets, weights)[0]
+
+    powers = np.exp(np.asarray(logits, np.float64))
+    expected = powers / powers.sum(-1, keepdims=True) - np.eye(50)[targets]
+    grad = jax.grad(compute_loss)(logits)
+    np.testing.assert_allclose(grad, expected * weights[..., None], atol=1e-6)
+    text = str(jax.make_jaxpr(jax.grad(compute_loss))(logits))
+    (sizes,) = re.findall(r"f32\[([\d,]+)\] = scatter-add", text)
+    assert sizes == ",".join([*(str(size) for size in rows if size > 1), "50"])
 
 
 @pytest.mark.parametrize("scores", [110, 10_000])
