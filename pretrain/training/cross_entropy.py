@@ -63,15 +63,25 @@ def cross_entropy(
 
 
 def _take_scores(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
-    """Return the score of an id for each target, [...]; of the nearest one if it is outside.
+    """Return the score of an id for each target, [...]; of the nearest one if it is outside."""
+    if 1 not in ids.shape:
+        return _take_each(scores_V, ids)
+    return jax.lax.platform_dependent(scores_V, ids, tpu=_take_without_ones, default=_take_each)
 
-    Axes of size 1 are left out: XLA's TPU compiler turns the gradient, a scatter with one update
-    for each target, into a comparison only without them.
+
+def _take_each(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(scores_V, ids[..., None], axis=-1, mode="clip")[..., 0]
+
+
+def _take_without_ones(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
+    """Take the scores without axes of size 1.
+
+    The gradient is a scatter with one update for each target. Only without such axes XLA's TPU
+    compiler makes a comparison of it, which it computes with what follows; a CPU would copy it.
     """
     sizes = [size for size in ids.shape if size > 1]
     flat_V = scores_V.reshape(*sizes, scores_V.shape[-1])
-    flat = jnp.take_along_axis(flat_V, ids.reshape(*sizes, 1), axis=-1, mode="clip")
-    return flat.reshape(ids.shape)
+    return _take_each(flat_V, ids.reshape(sizes)).reshape(ids.shape)
 
 
 def _count_at_least(scores_V: jax.Array, threshold: jax.Array) -> jax.Array:
