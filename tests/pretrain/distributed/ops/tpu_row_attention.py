@@ -31,6 +31,8 @@ CALLS = {
     "GPT-2 on v5p": ("v5p:2x2x1", 2, 1024, 1024, 2, 64, True, False, False, 0.1),
     "a bias of whole rows on v6e": ("v6e:2x2", 2, 1024, 1024, 2, 64, False, True, True, 0.1),
     "T5's cross-attention on v6e": ("v6e:2x2", 2, 114, 512, 4, 64, False, True, False, 0.0),
+    "a long row in squares on v4": ("v4:2x2x1", 1, 3000, 3000, 2, 64, False, True, False, 0.1),
+    "a wide head of a long row on v6e": ("v6e:2x2", 1, 8192, 8192, 1, 128, True, True, False, 0.1),
 }
 
 
@@ -39,6 +41,8 @@ CALLS = {
 DISTANCE_CALLS = {
     "XLNet on v5e": ("v5e:2x2", 2, 512, 85, 0, 4, 64),
     "Transformer-XL on v4": ("v4:2x2x1", 2, 150, 0, 150, 10, 41),
+    "a long row of Transformer-XL on v5p": ("v5p:2x2x1", 1, 8192, 0, 150, 2, 41),
+    "a long row of the Music Transformer on v5e": ("v5e:2x2", 1, 8192, 0, 0, 2, 64),
 }
 
 
