@@ -116,7 +116,7 @@ def _call(
             arguments.append(Inputs(None)._replace(**{name: next(remaining) for name in gradients}))
         body(blocks, *arguments, *remaining, settings=settings)
 
-    semantics = ["parallel", "arbitrary" if sums_rows else "parallel"]
+    semantics: list[Any] = ["parallel", "arbitrary" if sums_rows else "parallel"]
     if inputs.squares is None:
         squares, pairs = [], sum(math.prod(tile.shape) for tile in list_tiles(L, M, settings))
     else:

@@ -105,23 +105,9 @@ def test_an_encoder_of_distances_is_attend(L):
 
 def test_errors_in_bfloat16_are_those_of_attend():
     """The mean error of each result against float32 is at most 1.2 times that of `attend`."""
-    (*qkv, bias), mask = distances.draw_causal(60, 5)
-    options = dict(mask=mask, drop=make_drop())
-
-    def cast(arrays, dtype):
-        q, k, v, distance_q, r = (x.astype(dtype) for x in arrays)
-        return q, k, v, bias.replace(q_BLHK=distance_q, r_RHK=r)
-
-    rounded = cast((*qkv, bias.q_BLHK, bias.r_RHK), jnp.bfloat16)
-    exact = cast((*rounded[:3], rounded[3].q_BLHK, rounded[3].r_RHK), jnp.float32)
-    results = (
-        distances.differentiate(partial(attend_local_rows, **SMALL), rounded, **options),
-        distances.differentiate(attend, rounded, **options),
-        distances.differentiate(attend, exact, **options),
-    )
-    for own, other, best in zip(*map(jax.tree.leaves, results), strict=True):
-        one, two = (float(jnp.abs(x.astype(jnp.float32) - best).mean()) for x in (own, other))
-        assert one <= 1.2 * two
+    kernel = partial(attend_local_rows, **SMALL)
+    for own, other in distances.measure_errors(kernel, *distances.draw_causal(60, 5)):
+        assert own <= 1.2 * other
 
 
 def test_a_long_row_on_a_mesh_is_attend():
