@@ -59,6 +59,11 @@ def count_tile_bits(settings: Settings) -> int:
     return max((settings.tile - 1).bit_length(), 3)
 
 
+def find_last_tile(settings: Settings) -> int:
+    """Return the first query of the last tile of queries in the order of the keys."""
+    return (settings.num_ordered - 1) // settings.tile * settings.tile
+
+
 def count_distances_of_tiles(num_keys: int, settings: Settings) -> int:
     """Return the number of padded distances that tiles of whole rows may read."""
     end = round_up(settings.num_ordered, settings.tile)
@@ -71,8 +76,7 @@ def count_distances_of_squares(start_2S: np.ndarray, settings: Settings) -> int:
 
     start_2S: of `squares.list_squares`.
     """
-    last_tile = (settings.num_ordered - 1) // settings.tile * settings.tile
-    last = int((start_2S[1] - start_2S[0]).max()) + last_tile
+    last = int((start_2S[1] - start_2S[0]).max()) + find_last_tile(settings)
     return round_up(last + settings.square + 2 ** count_tile_bits(settings), LANES)
 
 
@@ -88,15 +92,15 @@ def pad_distances(r_KR: jax.Array, length: int, settings: Settings) -> jax.Array
 def find_window(tile: Tile | Square, settings: Settings) -> Window:
     """Return what a tile or square reads of the padded distances."""
     if isinstance(tile, Square):
-        last_tile = (settings.num_ordered - 1) // settings.tile * settings.tile
-        first = pl.multiple_of(tile.keys.start + last_tile - tile.queries.start, LANES)
+        first = tile.keys.start + find_last_tile(settings) - tile.queries.start
         num_bits = count_tile_bits(settings)
-        return Window(pl.ds(first, tile.shape[0] + 2**num_bits), num_bits, True)
+        rows = pl.ds(pl.multiple_of(first, LANES), tile.shape[0] + 2**num_bits)
+        return Window(rows, num_bits, True)
     is_ordered = tile.queries.stop <= settings.num_ordered
     first, num_bits = tile.keys.start, count_bits(settings)
     if is_ordered:
         num_bits = count_tile_bits(settings)
-        first += (settings.num_ordered - 1) // settings.tile * settings.tile - tile.queries.start
+        first += find_last_tile(settings) - tile.queries.start
     rows = round_up(tile.shape[0], REGISTER_ROWS) + 2**num_bits
     return Window(slice(first, first + rows), num_bits, is_ordered)
 
