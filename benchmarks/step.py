@@ -5,11 +5,11 @@
 
 Programs take turns, each in its own process:
 
-- Cloze: the step that `train` runs, on a CPU with unrolled layers (`model.scan=false`) and the
-  environment variables of launch.sh. "a second" counts the tokens of a batch, inputs and targets,
-  or its images. "of matmul" is the share of the model's FLOP/s in the rate of
-  square float32 matmuls of 1,024 on the same cores. It relates the best step to the best rate; the
-  rate is measured in each round.
+- Cloze: the step that `train` runs, with unrolled layers (`model.scan=false`) and the environment
+  variables of launch.sh. "a second" counts the tokens of a batch, inputs and targets, or its
+  images. "of matmul" is the share of the model's FLOP/s in the rate of square float32 matmuls of
+  1,024 on the same cores. It relates the best step to the best rate; the rate is measured in each
+  round.
 - trainer: `transformers.Trainer` with default settings in a plain environment; it computes the
   logits of every token. A step lasts from the end of the step before to its own end, including
   data loader and collator. The first step of a turn starts with its batch already loaded.
@@ -31,8 +31,7 @@ GPU_CASES (step_cases.py). Their attention weights are not dropped, so that Cloz
 attention and PyTorch its fused attention. "of matmul" is then relative to the chip's published rate
 (pretrain/training/accelerators.py), and memory is the device's. It needs `pip install
 'jax[cuda13]'`, no TensorFlow, and in CLOZE_PEERS_PYTHON the path of a Python with a torch for that
-GPU, transformers and accelerate: the default environment has a CPU-only torch. Cloze's layers are
-scanned there: compiling the initialisation of unrolled ones took more than two minutes.
+GPU, transformers and accelerate: the default environment has a CPU-only torch.
 """
 
 from __future__ import annotations
@@ -103,7 +102,7 @@ def measure_case(
     folder.mkdir()
     case = {
         "family": family,
-        "model": model | {"scan": args.device == "gpu"},
+        "model": model | {"scan": False},
         "compute": compute,
         "length": length,
         "rows": rows[length == 512],

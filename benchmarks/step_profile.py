@@ -9,9 +9,9 @@ slows short ones down, so that kinds are reported as shares of the operations' t
 is the time of the model's FLOPs at the rate of square float32 matmuls of 1,024 on the same cores,
 as a share of a step timed without a trace.
 
---device gpu profiles the cases of a GPU there, as benchmarks/step.py runs them, with layers that
-are scanned. The steps run without command buffers (CUDA graphs), whose kernels a trace cannot
-assign to operations. The rate is then the published one of the chip and the dtype.
+--device gpu profiles the cases of a GPU there, as benchmarks/step.py runs them. The steps run
+without command buffers (CUDA graphs), whose kernels a trace cannot assign to operations. The rate
+is then the published one of the chip and the dtype.
 
 A dated section is appended to benchmarks/results/step_profile.md.
 """
@@ -153,7 +153,7 @@ def main() -> None:
             family, model, *rows = cases[name]
             case = {
                 "family": family,
-                "model": model | {"scan": args.device == "gpu"},
+                "model": model | {"scan": False},
                 "compute": compute,
                 "length": args.length,
                 "rows": rows[args.length == 512],

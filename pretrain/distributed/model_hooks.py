@@ -4,6 +4,8 @@ They are faster versions of the layers' operations, and on a mesh an attention k
 constraints.
 """
 
+import jax
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh
 
 from models.layers.ops import Ops
@@ -16,7 +18,12 @@ from pretrain.distributed.ops.hash_dropout import (
     keep_rows_on_shard,
 )
 from pretrain.distributed.ops.inversion import apply_reversible
-from pretrain.distributed.ops.matmul import activation_matmul, add_bias, matmul
+from pretrain.distributed.ops.matmul import (
+    activation_matmul,
+    add_bias,
+    matmul,
+    matmul_on_gpu,
+)
 from pretrain.distributed.ops.rematerialization import recompute_in_backward
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_constraint
@@ -59,7 +66,22 @@ def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -
     else:
         ops = ops._replace(constrain=make_constraint(mesh))
     if mesh.devices.flat[0].platform == "gpu":
-        ops = ops._replace(take_rows=make_take_rows(mesh), take_positions=take_positions)
+        constrain = ops.constrain
+        ops = ops._replace(
+            take_rows=make_take_rows(mesh),
+            take_positions=take_positions,
+            constrain=lambda x_BLD: constrain(keep_features_minor(x_BLD)),
+            linear=matmul_on_gpu,  # pyright: ignore[reportArgumentType]
+        )
         if mesh.shape["model"] == 1:  # which shards columns
-            ops = ops._replace(linear=pad_columns(ops.linear))
+            ops = ops._replace(linear=pad_columns(matmul_on_gpu))
     return {"ops": ops}
+
+
+def keep_features_minor(x_BLD: jax.Array) -> jax.Array:
+    """Return x, with the features of a position next to each other in memory.
+
+    Without it, XLA's GPU compiler has the rows of a batch there in GPT-2 with unrolled layers, and
+    transposes the input of each product (LOG.md).
+    """
+    return with_layout_constraint(x_BLD, Layout(tuple(range(x_BLD.ndim))))

@@ -17,52 +17,18 @@ import jax.numpy as jnp
 from models.layers.adaptive_softmax import ClusterLogits
 
 # Largest number of scores that one row of a batch holds at a time. Rows with more are scored in
-# chunks: GPT-2's 1,024 x 50,257 scores in 17 of them, on a CPU or a GPU.
+# chunks: GPT-2's 1,024 x 50,257 scores in 17 of them, on a CPU.
 MAX_SCORES_PER_ROW = 3 << 20
-# {kind of device: number of scores that a TPU holds at a time in training, if that is more for a
-# row}. The memory on a v5e's chip holds so many (96 MiB); the others have 1 GiB of them in HBM.
-MAX_SCORES_PER_TPU = {"TPU v5 lite": 24 << 20}
+# {kind of device: number of scores that an accelerator holds at a time in training, if that is more
+# for a row}. The memory on a v5e's chip holds so many (96 MiB); others have 1 GiB of them in HBM.
+MAX_SCORES_PER_CHIP = {"TPU v5 lite": 24 << 20}
 MAX_SCORES_IN_HBM = 1 << 28
 
 # (loss_sum, num_correct), both float32 scalars.
 Sums = tuple[jax.Array, jax.Array]
 
 
-def cross_entropy(
-    logits_V: jax.Array | ClusterLogits,
-    targets: jax.Array,
-    weights: jax.Array,
-    smoothing: float = 0.0,
-) -> Sums:
-    """Return (loss_sum, num_correct): the sum of -log p(target) and the number of correct targets.
-
-    A target is correct if its score is above that of every other token. Both results are weighted,
-    summed over all leading dimensions, and float32.
-
-    Args:
-      logits_V: scores [..., V], or those of an adaptive softmax.
-      targets: int [...].
-      weights: float [...].
-      smoothing: share of a target's weight that is spread evenly over all V tokens (Szegedy et al.
-        2016, section 7).
-    """
-    if isinstance(logits_V, ClusterLogits):
-        if not smoothing:
-            return _compute_cluster_entropy(logits_V, targets, weights)
-        logits_V = logits_V.compute_log_probs()
-    logits_V = logits_V.astype(jnp.float32)
-    # A target outside the vocabulary, such as -100 on padding, would give NaN, which a weight of 0
-    # does not remove.
-    target_logits = _take_scores(logits_V, targets)
-    num_at_least = _count_at_least(logits_V, target_logits)
-    correct_weights = (num_at_least == 1).astype(jnp.float32) * weights
-    if smoothing:
-        target_logits = (1 - smoothing) * target_logits + smoothing * logits_V.mean(axis=-1)
-    losses = (jax.nn.logsumexp(logits_V, axis=-1) - target_logits) * weights
-    return losses.sum(), correct_weights.sum()
-
-
-def _take_scores(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
+def take_scores(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
     """Return the score of an id for each target, [...]; of the nearest one if it is outside."""
     if 1 not in ids.shape:
         return _take_each(scores_V, ids)
@@ -84,6 +50,63 @@ def _take_without_ones(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
     return _take_each(flat_V, ids.reshape(sizes)).reshape(ids.shape)
 
 
+@jax.custom_jvp
+def take_scores_on_gpu(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
+    """Return `take_scores` with an elementwise gradient.
+
+    XLA's GPU compiler computes a comparison with the rest of the gradient of the scores, while a
+    scatter reads and writes all of them once more.
+    """
+    return _take_each(scores_V, ids)
+
+
+@take_scores_on_gpu.defjvp
+def _take_scores_on_gpu_jvp(
+    primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, Any]
+) -> tuple[jax.Array, jax.Array]:
+    """Return (scores, their tangents)."""
+    scores_V, ids = primals
+    V = scores_V.shape[-1]
+    is_taken_V = jnp.arange(V) == jnp.clip(ids, 0, V - 1)[..., None]
+    return take_scores_on_gpu(*primals), jnp.where(is_taken_V, tangents[0], 0.0).sum(axis=-1)
+
+
+def cross_entropy(
+    logits_V: jax.Array | ClusterLogits,
+    targets: jax.Array,
+    weights: jax.Array,
+    smoothing: float = 0.0,
+    take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores,
+) -> Sums:
+    """Return (loss_sum, num_correct): the sum of -log p(target) and the number of correct targets.
+
+    A target is correct if its score is above that of every other token. Both results are weighted,
+    summed over all leading dimensions, and float32.
+
+    Args:
+      logits_V: scores [..., V], or those of an adaptive softmax.
+      targets: int [...].
+      weights: float [...].
+      smoothing: share of a target's weight that is spread evenly over all V tokens (Szegedy et al.
+        2016, section 7).
+      take: `take_scores`, or `take_scores_on_gpu`.
+    """
+    if isinstance(logits_V, ClusterLogits):
+        if not smoothing:
+            return _compute_cluster_entropy(logits_V, targets, weights, take)
+        logits_V = logits_V.compute_log_probs()
+    logits_V = logits_V.astype(jnp.float32)
+    # A target outside the vocabulary, such as -100 on padding, would give NaN, which a weight of 0
+    # does not remove.
+    target_logits = take(logits_V, targets)
+    num_at_least = _count_at_least(logits_V, target_logits)
+    correct_weights = (num_at_least == 1).astype(jnp.float32) * weights
+    if smoothing:
+        target_logits = (1 - smoothing) * target_logits + smoothing * logits_V.mean(axis=-1)
+    losses = (jax.nn.logsumexp(logits_V, axis=-1) - target_logits) * weights
+    return losses.sum(), correct_weights.sum()
+
+
 def _count_at_least(scores_V: jax.Array, threshold: jax.Array) -> jax.Array:
     """Return 1 for each score equal to a threshold, and more for a higher one, summed, [...].
 
@@ -93,7 +116,12 @@ def _count_at_least(scores_V: jax.Array, threshold: jax.Array) -> jax.Array:
     return jnp.exp((scores_V - threshold[..., None]) * 1e30).sum(axis=-1)
 
 
-def _compute_cluster_entropy(logits: ClusterLogits, targets: jax.Array, weights: jax.Array) -> Sums:
+def _compute_cluster_entropy(
+    logits: ClusterLogits,
+    targets: jax.Array,
+    weights: jax.Array,
+    take: Callable[[jax.Array, jax.Array], jax.Array],
+) -> Sums:
     """Return `cross_entropy` of an adaptive softmax, without the probabilities of all ids.
 
     The score of an id is its logit plus the offset of its cluster, less the head's normaliser.
@@ -110,7 +138,7 @@ def _compute_cluster_entropy(logits: ClusterLogits, targets: jax.Array, weights:
     target_scores = jnp.zeros(targets.shape)
     for scores, offset, start in parts:
         row = jnp.clip(targets - start, 0, scores.shape[-1] - 1)
-        own = _take_scores(scores, row)
+        own = take(scores, row)
         logits_of_target.append(own)
         target_scores = jnp.where(targets >= start, own + offset, target_scores)
     num_at_least = jnp.zeros(targets.shape)
@@ -143,6 +171,7 @@ def token_cross_entropy(
     *,
     max_scores: float = MAX_SCORES_PER_ROW,
     smoothing: float = 0.0,
+    take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores,
 ) -> Sums:
     """Return `cross_entropy` of `logits(y_BTD)` [B, T, V] without holding all scores at a time.
 
@@ -157,14 +186,14 @@ def token_cross_entropy(
       targets_BT: token ids.
       weights_BT: weights of the targets.
       max_scores: the number of scores that a row holds at a time, approximately.
-      smoothing: as in `cross_entropy`.
+      smoothing, take: as in `cross_entropy`.
     """
     B, T, _ = y_BTD.shape
     shape = jax.eval_shape(logits, y_BTD[:, :1])
     V = shape.vocab if isinstance(shape, ClusterLogits) else shape.shape[-1]
     n = min(math.ceil(T * V / max_scores), T)
     if n <= 1:
-        return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing)
+        return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing, take)
     padded_length = math.ceil(T / n) * n
 
     def split_targets(x: jax.Array) -> jax.Array:
@@ -178,7 +207,7 @@ def token_cross_entropy(
     def score_chunk(
         closed_over: Sequence[jax.Array], y: jax.Array, targets: jax.Array, weights: jax.Array
     ) -> Sums:
-        return cross_entropy(pure_logits(y, *closed_over), targets, weights, smoothing)
+        return cross_entropy(pure_logits(y, *closed_over), targets, weights, smoothing, take)
 
     return _cross_entropy_in_chunks(
         score_chunk, closed_over, y_nBtD, split_targets(targets_BT), split_targets(weights_BT)

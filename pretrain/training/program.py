@@ -34,8 +34,10 @@ from pretrain.distributed.xla_options import get_compiler_options
 from pretrain.overrides import ConfigError
 from pretrain.training.cross_entropy import (
     MAX_SCORES_IN_HBM,
+    MAX_SCORES_PER_CHIP,
     MAX_SCORES_PER_ROW,
-    MAX_SCORES_PER_TPU,
+    take_scores,
+    take_scores_on_gpu,
 )
 from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
@@ -44,6 +46,8 @@ from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import TrainState, init_state
 from pretrain.training.step import make_train_step
+
+THREEFRY_KERNEL = "jax_threefry_gpu_kernel_lowering"
 
 
 class Program(NamedTuple):
@@ -110,6 +114,7 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
     abstract = jax.eval_shape(init)
     if scores_at_once is None:
         scores_at_once = choose_scores_at_once(run, mesh, abstract.params)
+    take = take_scores_on_gpu if mesh.devices.flat[0].platform == "gpu" else take_scores
     placed = make_state_shardings(abstract, mesh)
     row_sharding = make_batch_sharding(mesh)
     strategy = choose_gradient_strategy(run, mesh, abstract.params, model, attention["update"])
@@ -122,7 +127,9 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
         microbatches=run.train.microbatches,
         norm_factor=run.guard.norm_factor,
         norm_window=run.guard.norm_window,
-        options=LossOptions(dtype, strategy.gather, scores_at_once, run.train.label_smoothing),
+        options=LossOptions(
+            dtype, strategy.gather, scores_at_once, run.train.label_smoothing, take
+        ),
         exchange=strategy.exchange,
     )
     make_struct = partial(jax.ShapeDtypeStruct, sharding=row_sharding)
@@ -132,7 +139,7 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
         abstract_state=abstract,
         state_shardings=placed,
         batch=map_shapes(make_struct, run.data.objective, run.data.batch_size),
-        init=partial(jit_and_discard, init, out_shardings=placed),
+        init=partial(initialize_state, init, mesh, placed),
         train_step=jax.jit(
             step,
             in_shardings=(placed, row_sharding),
@@ -150,25 +157,44 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> flo
     """Return how many logits of the vocabulary a row holds at a time in training.
 
     Each chunk of logits reads and writes the float32 gradient of the vocabulary's matrix, and a
-    matrix unit computes as many rows as the next multiple of its side. So a TPU takes few chunks.
-    Each chunk moves 8 bytes of a number of the matrix, and logits in HBM about 16 bytes of a logit:
-    a matrix of more than twice as many numbers as logits that a chip holds has them in HBM. On a
-    CPU and a GPU the limit is that of a row.
+    matrix unit computes as many rows as the next multiple of its side. So an accelerator takes few
+    chunks. Each chunk moves 8 bytes of a number of the matrix, and logits in HBM about 16 bytes of
+    a logit: a matrix of more than twice as many numbers as logits that a chip holds has them in
+    HBM. On a CPU the limit is that of a row.
 
     params: the parameters of the model, or their shapes.
     """
     device = mesh.devices.flat[0]
-    if device.platform != "tpu":
+    if device.platform == "cpu":
         return MAX_SCORES_PER_ROW
     num_shards = mesh.shape["data"] * mesh.shape["fsdp"]
     rows_per_device = run.data.batch_size / (run.train.microbatches * num_shards)
     devices_per_row = mesh.size / num_shards
-    max_scores = MAX_SCORES_PER_TPU.get(device.device_kind, MAX_SCORES_IN_HBM)
+    max_scores = MAX_SCORES_PER_CHIP.get(device.device_kind, MAX_SCORES_IN_HBM)
     vocab = getattr(run.model, "vocab", None)
     matrices = [math.prod(x.shape) for x in jax.tree.leaves(params) if vocab in x.shape]
     if max(matrices, default=0) / mesh.shape["model"] > 2 * max_scores:
         max_scores = MAX_SCORES_IN_HBM
     return max(MAX_SCORES_PER_ROW, max_scores * devices_per_row / rows_per_device)
+
+
+def initialize_state(
+    init: Callable[[], TrainState], mesh: jax.sharding.Mesh, shardings: Any
+) -> TrainState:
+    """Return init() on the devices of a mesh.
+
+    On one GPU, JAX's kernel for Threefry draws the bits, which are the same. XLA computes its
+    twenty rounds in each fusion, and compiles BERT-base with unrolled layers in 47 s in place of 10
+    (LOG.md). On several devices, that kernel would draw all bits on each of them.
+    """
+    if mesh.size > 1 or mesh.devices.flat[0].platform != "gpu":
+        return jit_and_discard(init, out_shardings=shardings)
+    before = getattr(jax.config, THREEFRY_KERNEL)
+    jax.config.update(THREEFRY_KERNEL, True)
+    try:
+        return jit_and_discard(init, out_shardings=shardings)
+    finally:
+        jax.config.update(THREEFRY_KERNEL, before)
 
 
 def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:

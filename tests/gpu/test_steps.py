@@ -2,18 +2,22 @@
 
 import contextlib
 import dataclasses
+import functools
 
 import jax
 import numpy as np
 import pytest
 
 from data.objectives import CausalLm, MaskedLm, SpanCorruption
+from models import build
 from models.config.bert import BertConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.t5 import T5Config
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import format_path, make_mesh
+from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
+from pretrain.training.state import init_state
 from tests.pretrain.conftest import RUNS, make_tiny_run
 
 STEPS = 3
@@ -30,6 +34,11 @@ REPEATED = {
     "t5": make_tiny_run(T5Config(**LARGE, decoder_depth=2), SpanCorruption(inputs=256)),
     "gpt2": make_tiny_run(
         Gpt2Config(**LARGE, length=256, attention_dropout=0.0), CausalLm(length=256)
+    ),
+    # Two equal calls of cuDNN's attention: XLA finds the kernel of the first one only, unless
+    # their scales differ.
+    "gpt2_unrolled": make_tiny_run(
+        Gpt2Config(**LARGE, length=256, attention_dropout=0.0, scan=False), CausalLm(length=256)
     ),
 }
 
@@ -101,6 +110,22 @@ def test_steps_have_the_same_bits_each_time(gpu, random_batch, name, compute):
     for other in ends[1:]:
         same = jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), ends[0], other)
         assert jax.tree.all(same), jax.tree_util.tree_leaves_with_path(same)
+
+
+def test_the_kernel_for_threefry_draws_the_same_parameters(gpu):
+    run, mesh = REPEATED["gpt2_unrolled"], make_mesh(Mesh(1), [gpu])
+    with jax.set_mesh(mesh):
+        program = make_program(run, mesh)
+        plain = functools.partial(
+            init_state,
+            build(run.model),
+            run.data.objective,
+            make_run_optimizer(run),
+            run.train.seed,
+            run.data.batch_size,
+        )
+        expected = jax.jit(plain, out_shardings=program.state_shardings)()
+        jax.tree.map(np.testing.assert_array_equal, program.init(), expected)
 
 
 def test_bfloat16_learns_as_float32(gpu, random_batch):

@@ -5,15 +5,20 @@ B batch   L length of queries   M length of keys   H heads   K head width
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
+
+MAX_CALLS = 1 << 14  # of one program, with scales that differ
 
 
 def find_cudnn_obstacle(
@@ -60,14 +65,18 @@ def attend_with_cudnn(
     scale: float | None = None,
     drop: None = None,
     mesh: Mesh,
+    calls: Iterator[int] | None = None,
     implementation: Literal["xla", "cudnn"] = "cudnn",
 ) -> jax.Array:
     """Compute `attend` by cuDNN's fused attention, which JAX shards over rows and heads.
 
-    implementation: "xla" computes the same by XLA, on any machine.
+    Args:
+      calls: gives each call of a program another number; see `distinguish_scale`.
+      implementation: "xla" computes the same by XLA, on any machine.
     """
     assert drop is None
-    M = k_BMHK.shape[1]
+    M, K = k_BMHK.shape[1], k_BMHK.shape[3]
+    scale = distinguish_scale(K**-0.5 if scale is None else scale, next(calls or itertools.count()))
     options: dict[str, Any] = {}
     pair_mask_array: Any = mask
     if isinstance(mask, Mask):
@@ -93,6 +102,16 @@ def attend_with_cudnn(
         implementation=implementation,
         **options,
     )
+
+
+def distinguish_scale(scale: float, call: int) -> float:
+    """Return a number that rounds to the float32 of `scale`, another one for each call.
+
+    Of equal backward calls of a deterministic program, XLA finds the compiled kernel of the first
+    one only: a step with several layers that are not scanned ended in an IndexError (JAX 0.11.2,
+    openxla/xla#46500). cuDNN gets the scale in float32.
+    """
+    return float(np.float32(scale)) * (1 + call % MAX_CALLS * 2.0**-40)
 
 
 def _select_pairwise_mask(mask: Mask | jax.Array | None) -> Any:

@@ -177,6 +177,32 @@ def _matmul_bwd(
 matmul.defvjp(_matmul_fwd, _matmul_bwd)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def matmul_on_gpu(
+    x: jax.Array, kernel: jax.Array, num_contracting_dims: int = 1, out_dtype: Any = None
+) -> jax.Array:
+    """Return `matmul`, for a GPU: its gradients are products in the dtype of x.
+
+    Those of float32 logits of bfloat16 states are products in TF32 otherwise. The incoming gradient
+    is rounded first.
+    """
+    return apply_linear(x, kernel, num_contracting_dims, out_dtype)
+
+
+def _matmul_on_gpu_bwd(
+    contract: int, out_dtype: Any, residuals: tuple[jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return (gradient of x, gradient of the kernel)."""
+    _, transpose = jax.vjp(lambda x, kernel: apply_linear(x, kernel, contract), *residuals)
+    return transpose(gradient.astype(residuals[0].dtype))
+
+
+matmul_on_gpu.defvjp(
+    lambda x, kernel, *options: (matmul_on_gpu(x, kernel, *options), (x, kernel)),
+    _matmul_on_gpu_bwd,
+)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0, 4, 5))
 def activation_matmul(
     activation: Callable[..., jax.Array],

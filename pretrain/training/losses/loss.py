@@ -15,7 +15,11 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.distributed.precision import cast_params
-from pretrain.training.cross_entropy import MAX_SCORES_PER_ROW, token_cross_entropy
+from pretrain.training.cross_entropy import (
+    MAX_SCORES_PER_ROW,
+    take_scores,
+    token_cross_entropy,
+)
 
 Batch = Mapping[str, jax.Array]
 
@@ -26,13 +30,14 @@ class ScoreTokens:
 
     Attributes:
       logits: hidden_BTD -> logits of the vocabulary.
-      scores_at_once, label_smoothing: as of `LossOptions`; other cross entropies of the same loss
-        take the smoothing too.
+      scores_at_once, label_smoothing, take: as of `LossOptions`; other cross entropies of the same
+        loss take the smoothing too.
     """
 
     logits: Callable[[jax.Array], jax.Array]
     scores_at_once: float = MAX_SCORES_PER_ROW
     label_smoothing: float = 0.0
+    take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores
 
     def __call__(
         self, hidden_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array
@@ -45,6 +50,7 @@ class ScoreTokens:
             weights_BT,
             max_scores=self.scores_at_once,
             smoothing=self.label_smoothing,
+            take=self.take,
         )
 
 
@@ -63,12 +69,14 @@ class LossOptions:
         gathers them here.
       scores_at_once: the number of logits that a row holds at a time, approximately.
       label_smoothing: share of a target's weight that all tokens get; see `cross_entropy`.
+      take: takes the scores of the targets; see `cross_entropy`.
     """
 
     compute_dtype: str = "float32"
     gather: Callable = leave_unchanged
     scores_at_once: float = MAX_SCORES_PER_ROW
     label_smoothing: float = 0.0
+    take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores
 
 
 DEFAULT_OPTIONS = LossOptions()
@@ -208,7 +216,9 @@ class Loss(NamedTuple):
             method = "compute_cluster_logits"
         logits = partial(model.apply, {"params": options.gather(compute_params)}, method=method)
 
-        score_tokens = ScoreTokens(logits, options.scores_at_once, options.label_smoothing)
+        score_tokens = ScoreTokens(
+            logits, options.scores_at_once, options.label_smoothing, options.take
+        )
         sums = self.compute_sums(states, score_tokens, batch)
         predictions = self.row_predictions and self.row_predictions(states, batch)
         return LossOutput(sums, predictions, new_variables)
