@@ -11,10 +11,14 @@ import pytest
 
 from data.objectives import OBJECTIVES
 from pretrain.config import load
-from pretrain.training.cross_entropy import cross_entropy, token_cross_entropy
+from pretrain.training.cross_entropy import (
+    cross_entropy,
+    take_scores_on_gpu,
+    token_cross_entropy,
+)
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.losses.loss import ScoreTokens
-from pretrain.training.program import choose_scores_at_once
+from pretrain.training.program import THREEFRY_KERNEL, choose_scores_at_once, initialize_state
 
 pytestmark = pytest.mark.fast
 
@@ -73,6 +77,28 @@ def test_a_gradient_is_scattered_without_axes_of_size_1(rows):
     scatter = text[text.index("stablehlo.scatter") :]
     (result,) = re.findall(r"-> tensor<([\dx]+)xf32>", scatter.partition("}) : ")[2])[:1]
     assert result == "x".join([*(str(size) for size in rows if size > 1), "50"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [(2, 13), (1, 13)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_scores_on_a_gpu_have_a_gradient_without_a_scatter(rows, smoothing):
+    """The loss and the gradients are the same, for a target of -100 with a weight of 0 too."""
+    y, table, targets, weights = make_problem(*rows)
+    targets, weights = targets.at[0, 3].set(-100), weights.at[0, 3].set(0.0)
+
+    def compute_value(y, table, **options):
+        return token_cross_entropy(
+            logits_of(table), y, targets, weights, max_scores=200, smoothing=smoothing, **options
+        )
+
+    compute = jax.value_and_grad(compute_value, argnums=(0, 1), has_aux=True)
+    one, other = compute(y, table, take=take_scores_on_gpu), compute(y, table)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), one, other)
+    for options, scatters in (({"take": take_scores_on_gpu}, False), ({}, True)):
+        traced = jax.jit(lambda y, table: compute(y, table, **options)).trace(y, table)  # noqa: B023
+        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        assert ("stablehlo.scatter" in text) == scatters
 
 
 @pytest.mark.parametrize("scores", [110, 10_000])
@@ -266,7 +292,8 @@ def test_labels_of_rows_are_smoothed():
     ("kind", "sizes", "microbatches", "expected"),
     [
         ("cpu", {"data": 16}, 1, 3 << 20),
-        ("NVIDIA H100 80GB HBM3", {"data": 16}, 1, 3 << 20),
+        ("NVIDIA H100 80GB HBM3", {"data": 16}, 1, 2**28 / 4),
+        ("NVIDIA H100 80GB HBM3", {}, 1, 2**28 / 64),
         ("TPU v5", {"data": 16}, 1, 2**28 / 4),  # 64 rows: 4 of a device
         ("TPU v5", {"data": 2, "fsdp": 2}, 4, 2**28 / 4),
         ("TPU v5", {"data": 4, "model": 4}, 1, 4 * 2**28 / 16),
@@ -276,7 +303,7 @@ def test_labels_of_rows_are_smoothed():
         ("TPU v5 lite", {"data": 4}, 1, 3 << 20),  # no fewer than elsewhere
     ],
 )
-def test_a_tpu_holds_a_number_of_scores_and_others_a_number_for_each_row(
+def test_an_accelerator_holds_a_number_of_scores_and_a_cpu_a_number_for_each_row(
     kind, sizes, microbatches, expected
 ):
     run = load("bert_tiny", ["data.batch_size=64", f"train.microbatches={microbatches}"])
@@ -306,3 +333,18 @@ def test_a_matrix_of_more_numbers_than_a_chip_holds_logits_takes_them_in_hbm(
     mesh = SimpleNamespace(devices=np.array([device]), shape=shape, size=model)
     params = {"table": jax.ShapeDtypeStruct((vocab, width), "float32")}
     assert choose_scores_at_once(run, mesh, params) == expected
+
+
+@pytest.mark.parametrize(
+    ("platform", "size", "expected"), [("gpu", 1, True), ("gpu", 2, False), ("tpu", 1, False)]
+)
+def test_a_kernel_draws_the_parameters_on_one_gpu(platform, size, expected):
+    devices = np.array([SimpleNamespace(platform=platform)] * size)
+    used = []
+
+    def init():
+        used.append(getattr(jax.config, THREEFRY_KERNEL))
+        return jnp.zeros(())
+
+    initialize_state(init, SimpleNamespace(size=size, devices=devices), None)
+    assert used == [expected] and getattr(jax.config, THREEFRY_KERNEL) is False

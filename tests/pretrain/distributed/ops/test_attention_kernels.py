@@ -3,6 +3,7 @@ cannot, `attend` is used and the reason is given.
 """
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,12 @@ from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
 from pretrain.distributed.ops import splash_attention
 from pretrain.distributed.ops.attention_kernels import make_attend
-from pretrain.distributed.ops.cudnn_attention import attend_with_cudnn, find_cudnn_obstacle
+from pretrain.distributed.ops.cudnn_attention import (
+    MAX_CALLS,
+    attend_with_cudnn,
+    distinguish_scale,
+    find_cudnn_obstacle,
+)
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.ops.splash_attention import attend_with_splash, find_splash_obstacle
 from pretrain.distributed.ops.splash_patterns import count_pattern_blocks, order_keys
@@ -272,8 +278,6 @@ def test_on_a_cpu_it_is_xlas_own():
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
 def test_the_platform_selects_the_kernel_or_falls_back(platform):
     """Make a mesh of devices that do not exist: only the choice is computed."""
-    from types import SimpleNamespace
-
     devices = np.array([SimpleNamespace(platform=platform)])
     mesh = SimpleNamespace(
         devices=devices, shape=dict.fromkeys(("data", "fsdp", "sequence", "model"), 1)
@@ -286,3 +290,33 @@ def test_the_platform_selects_the_kernel_or_falls_back(platform):
     assert kernel == "XLA" and reason.startswith(
         {"tpu": "Splash cannot drop", "gpu": "cuDNN drops"}[platform]
     )
+
+
+@pytest.mark.parametrize("scale", [0.125, 0.3, 100**-0.5, 1.0, 1 - 2**-24])
+def test_calls_of_cudnn_have_the_same_scale_in_float32(scale):
+    """Else XLA does not find the kernel of the second of two equal calls (openxla/xla#46500)."""
+    scales = [distinguish_scale(scale, call) for call in range(MAX_CALLS)]
+    assert set(np.float32(scales)) == {np.float32(scale)}
+    assert len(set(scales)) == MAX_CALLS
+    assert distinguish_scale(scale, MAX_CALLS) == scales[0]
+
+
+def test_each_call_on_a_gpu_has_its_own_scale(monkeypatch):
+    devices = np.array([SimpleNamespace(platform="gpu")])
+    mesh = SimpleNamespace(
+        devices=devices, shape=dict.fromkeys(("data", "fsdp", "sequence", "model"), 1)
+    )
+    scales = []
+
+    def record_scale(q, k, v, bias, mask, *, scale, **options):
+        scales.append(scale)
+        return q
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", record_scale)
+    q = draw_vectors(2, 128, 2, 64, dtype=jnp.bfloat16)
+    for _ in range(2):  # two programs
+        attend_by_kernel = make_attend(mesh)
+        attend_by_kernel(q, q, q)
+        attend_by_kernel(q, q, q, scale=0.125)
+    assert scales[:2] == scales[2:] and scales[0] != scales[1]
+    assert set(np.float32(scales)) == {np.float32(0.125)}

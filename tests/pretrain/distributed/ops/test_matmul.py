@@ -18,6 +18,7 @@ from pretrain.distributed.ops.matmul import (
     activation_matmul,
     add_bias,
     matmul,
+    matmul_on_gpu,
 )
 from pretrain.distributed.xla_options import COMPILER_OPTIONS
 from pretrain.training.flops import count_flops
@@ -301,3 +302,28 @@ def test_multiply_activation_is_the_plain_product(case, drop):
 def test_add_bias_is_the_plain_sum(width):
     arguments = jnp.asarray(draw_values(B, L, width)), jnp.asarray(draw_values(width, seed=1))
     assert_same(add_bias, PLAIN.add_bias, arguments)
+
+
+def test_gradients_of_logits_on_a_gpu_are_products_of_bfloat16():
+    """The incoming gradient of float32 logits is rounded once, before both products."""
+    x, kernel, gradient = draw_values(B, L, D), draw_values(D, 40, seed=1), draw_values(40, seed=2)
+    gradient *= 1 + 2**-9  # between two numbers of bfloat16
+    narrow = jnp.asarray(x, jnp.bfloat16), jnp.asarray(kernel, jnp.bfloat16)
+
+    def weigh(linear, x, kernel):
+        logits = linear(x, kernel, 1, jnp.float32)
+        assert logits.dtype == jnp.float32
+        return (logits * gradient).sum()
+
+    compute = jax.jit(jax.value_and_grad(partial(weigh, matmul_on_gpu), (0, 1)))
+    value, (dx, dkernel) = compute(*narrow)
+    assert value == pytest.approx(float((x @ kernel * gradient).sum()), rel=1e-5)
+    rounded = np.broadcast_to(gradient.astype(ml_dtypes.bfloat16), (B, L, 40)).astype(np.float64)
+    for found, expected in (
+        (dx, rounded @ kernel.T),
+        (dkernel, np.einsum("bld,blo->do", x, rounded)),
+    ):
+        np.testing.assert_array_equal(found, expected.astype(np.float32).astype(ml_dtypes.bfloat16))
+    text = compute.trace(*narrow).lower(lowering_platforms=("cuda",)).as_text()
+    factors = re.findall(r"dot_general .* : \(tensor<[\dx]*x(\w+)>, tensor<[\dx]*x(\w+)>\)", text)
+    assert factors == [("bf16", "bf16")] * 3
