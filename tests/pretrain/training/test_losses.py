@@ -83,9 +83,9 @@ def test_a_gradient_is_scattered_without_axes_of_size_1(rows):
 @pytest.mark.parametrize("rows", [(2, 13), (1, 13)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_scores_on_a_gpu_have_a_gradient_without_a_scatter(rows, smoothing):
-    """The loss and the gradients are the same, for a target of -100 with a weight of 0 too."""
+    """The loss and the gradients are the same, of targets outside the vocabulary too."""
     y, table, targets, weights = make_problem(*rows)
-    targets, weights = targets.at[0, 3].set(-100), weights.at[0, 3].set(0.0)
+    targets = targets.at[0, 3].set(-100).at[0, 5].set(50)
 
     def compute_value(y, table, **options):
         return token_cross_entropy(
@@ -99,6 +99,18 @@ def test_scores_on_a_gpu_have_a_gradient_without_a_scatter(rows, smoothing):
         traced = jax.jit(lambda y, table: compute(y, table, **options)).trace(y, table)  # noqa: B023
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
         assert ("stablehlo.scatter" in text) == scatters
+
+
+@pytest.mark.parametrize("scores", [1 << 30, 4])
+def test_a_loss_takes_scores_as_its_options_say(scores):
+    y, table, targets, weights = make_problem(B=1, T=3, V=4)
+    loss = find_loss("span_corruption")._replace(input_keys=("x",))
+    batch = {"x": y, "labels": targets, "label_weights": weights}
+    options = LossOptions(scores_at_once=scores, take=lambda scores_V, ids: scores_V.max(axis=-1))
+    found = loss.sum_batch(Table(), {"table": table}, batch, options=options)
+    logits = np.einsum("btd,vd->btv", y, table)
+    nats = np.log(np.exp(logits).sum(-1)) - logits.max(-1)
+    assert float(found["span_corruption"]) == pytest.approx((nats * weights).sum(), rel=1e-5)
 
 
 @pytest.mark.parametrize("scores", [110, 10_000])

@@ -292,7 +292,10 @@ def test_the_platform_selects_the_kernel_or_falls_back(platform):
     )
 
 
-@pytest.mark.parametrize("scale", [0.125, 0.3, 100**-0.5, 1.0, 1 - 2**-24])
+# The last one is just below the middle of two numbers of float32.
+@pytest.mark.parametrize(
+    "scale", [0.125, 100**-0.5, 1.0, 1 - 2**-24, float(np.float32(0.3)) + 2**-26 * 0.9999]
+)
 def test_calls_of_cudnn_have_the_same_scale_in_float32(scale):
     """Else XLA does not find the kernel of the second of two equal calls (openxla/xla#46500)."""
     scales = [distinguish_scale(scale, call) for call in range(MAX_CALLS)]
