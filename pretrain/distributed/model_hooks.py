@@ -74,7 +74,7 @@ def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -
             linear=matmul_on_gpu,  # pyright: ignore[reportArgumentType]
         )
         if mesh.shape["model"] == 1:  # which shards columns
-            ops = ops._replace(linear=pad_columns(matmul_on_gpu))
+            ops = ops._replace(linear=pad_columns(ops.linear))
     return {"ops": ops}
 
 
