@@ -5,6 +5,7 @@ equal.
 import dataclasses
 import itertools
 import json
+import os
 import pathlib
 import resource
 import subprocess
@@ -308,14 +309,20 @@ def measure_children():
     return used.ru_utime + used.ru_stime
 
 
-def test_a_misspelt_override_ends_the_command_in_under_a_second(root):
-    """A second of processor time, so that other programs on the machine do not count."""
+def test_a_misspelt_override_ends_the_command_in_under_a_second(root, tmp_path):
+    """A second of processor time, so that other programs on the machine do not count.
+
+    The first run saves the bytecode of its modules, as on a user's machine, whatever the
+    environment of the tests says.
+    """
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     times = []
-    for _ in range(3):
+    for _ in range(4):
         start = measure_children()
         done = subprocess.run(
             [sys.executable, "-m", "pretrain", "train", "bert_tiny", "--workdir", "never", "model.detph=3"],
-            cwd=root, capture_output=True, text=True,
+            cwd=root, capture_output=True, text=True, env=environment,
         )  # fmt: skip
         times.append(measure_children() - start)
         assert (
