@@ -183,9 +183,9 @@ def initialize_state(
 ) -> TrainState:
     """Return init() on the devices of a mesh.
 
-    On one GPU, JAX's kernel for Threefry draws the bits, which are the same. XLA computes its
-    twenty rounds in each fusion, and compiles BERT-base with unrolled layers in 47 s in place of 10
-    (LOG.md). On several devices, that kernel would draw all bits on each of them.
+    On one GPU, JAX's kernel for Threefry draws the bits. XLA computes its twenty rounds in each
+    fusion, and compiles BERT-base with unrolled layers in 47 s in place of 10 (LOG.md). On several
+    devices, that kernel would draw all bits on each of them.
     """
     if mesh.size > 1 or mesh.devices.flat[0].platform != "gpu":
         return jit_and_discard(init, out_shardings=shardings)
