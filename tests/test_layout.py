@@ -468,11 +468,11 @@ def test_the_step_and_the_conversion_need_no_tensorflow():
     assert done.stdout.strip() == "False"
 
 
-def test_configurations_and_help_need_no_jax():
+def test_configurations_and_help_need_no_jax_and_no_tokenizers():
     code = (
         "import sys, pretrain.__main__, pretrain.config\n"
         "pretrain.__main__.main(['--help']); pretrain.config.load('bert_tiny', ['train.steps=3'])\n"
-        "print({'jax', 'tensorflow', 'flax'} & sys.modules.keys())"
+        "print({'jax', 'tensorflow', 'flax', 'tokenizers', 'sentencepiece', 'google.protobuf'} & sys.modules.keys())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

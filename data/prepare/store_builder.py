@@ -15,7 +15,7 @@ from data.prepare.job_files import get_job_path
 from data.prepare.job_report import NUM_HASHES, JobReport
 from data.prepare.request import PrepareRequest
 from data.store.writer import SPLIT_FILES, SPLITS, StoreWriter
-from data.vocabulary.field_tokens import add_field_tokens
+from data.vocabulary.field_vocabulary import add_field_tokens
 from data.vocabulary.load import Vocabulary, train_vocabulary
 
 GZIP_RATIO = 4  # estimated bytes of text of a byte of a gzipped file

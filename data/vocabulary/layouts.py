@@ -21,6 +21,7 @@ SENTENCEPIECE_LAYOUTS = {
     "transformer": dict(pad_id=0, unk_id=1, eos_id=2, bos_id=-1),
 }  # fmt: skip
 # {layout: (special tokens before the learned ones, special tokens after them)} of byte-level BPE.
+WORD_LEVEL_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")  # of a vocabulary of whole words
 DEFAULT_BYTE_BPE_LAYOUT = "roberta"
 BYTE_BPE_LAYOUTS = {
     "roberta": (("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),

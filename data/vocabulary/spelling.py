@@ -9,17 +9,14 @@ V words of a vocabulary   C characters of a word
 
 import dataclasses
 import os
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from data.vocabulary.base import Vocabulary
-from data.vocabulary.word_level import WORD_LEVEL_SPECIAL, build_word_vocabulary
+from data.vocabulary.layouts import WORD_LEVEL_SPECIAL
 
-# As the tokenizers library: four control characters, which Python takes for blanks, are not.
-BLANKS = re.compile(r"[^\S\x1c-\x1f]+")
 NO_WORD = 0
 SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, WORD_PAD = range(257, 262)
 NUM_CHARACTERS = WORD_PAD + 1  # ids, that of no word included
@@ -77,12 +74,6 @@ def make_speller(vocabulary: Vocabulary, width: int) -> Callable[[np.ndarray], n
     """Return a function that returns the characters [..., C] of token ids [...]."""
     spelled_VC = spell_vocabulary(vocabulary, width)
     return lambda ids: spelled_VC[np.asarray(ids)]
-
-
-def make_text_vocabulary(texts: Iterable[str]) -> Vocabulary:
-    """Return the vocabulary of all words of texts, so that none loses its characters."""
-    words = dict.fromkeys(word for text in texts for word in BLANKS.split(text) if word)
-    return build_word_vocabulary([word for word in words if word not in WORD_LEVEL_SPECIAL])
 
 
 def read_word_list(source: str | os.PathLike[str]) -> list[str]:

@@ -4,16 +4,20 @@ It is saved as a tokenizer.json, whose model is the `WordLevel` of the tokenizer
 """
 
 import collections
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 import tokenizers
 from tokenizers import AddedToken, models, pre_tokenizers
 
 from data.vocabulary.base import Vocabulary
+from data.vocabulary.layouts import WORD_LEVEL_SPECIAL
 from data.vocabulary.tokenizer_checks import MAX_IDS
 from data.vocabulary.tokenizer_json import read_tokenizer_json
 
-PAD, UNK, CLS, SEP = WORD_LEVEL_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+PAD, UNK, CLS, SEP = WORD_LEVEL_SPECIAL
+# As the tokenizers library: four control characters, which Python takes for blanks, are not.
+BLANKS = re.compile(r"[^\S\x1c-\x1f]+")
 
 
 def make_word_vocabulary(
@@ -54,6 +58,12 @@ def make_word_vocabulary(
             )
         words = words[: size - len(WORD_LEVEL_SPECIAL)]
     return build_word_vocabulary(words)
+
+
+def make_text_vocabulary(texts: Iterable[str]) -> Vocabulary:
+    """Return the vocabulary of all words of texts, so that none loses its characters."""
+    words = dict.fromkeys(word for text in texts for word in BLANKS.split(text) if word)
+    return build_word_vocabulary([word for word in words if word not in WORD_LEVEL_SPECIAL])
 
 
 def build_word_vocabulary(words: Sequence[str]) -> Vocabulary:

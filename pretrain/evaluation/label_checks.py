@@ -50,7 +50,7 @@ def open_labelled_store(workdir: str, source: str) -> Iterator[str]:
     """
     from data.examples.text_pairs import write_sources
     from data.vocabulary.load import load_vocabulary
-    from data.vocabulary.spelling import make_text_vocabulary
+    from data.vocabulary.word_level import make_text_vocabulary
     from pretrain.workdir.checkpoints import read_run
 
     run = read_run(workdir)

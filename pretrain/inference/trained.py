@@ -13,7 +13,8 @@ from data.corpus.buckets import check_bucket
 from data.images.encoding import ImageEncoding
 from data.saved_encoding import load_encoding
 from data.vocabulary.load import Vocabulary
-from data.vocabulary.spelling import make_speller, make_text_vocabulary
+from data.vocabulary.spelling import make_speller
+from data.vocabulary.word_level import make_text_vocabulary
 from models.config.base import WordEncoderConfig
 from models.config.heads import HeadedConfig
 from pretrain.config import Run, from_json

@@ -10,7 +10,8 @@ import pytest
 
 from data.prepare.articles import wrap_fields
 from data.prepare.build import PrepareRequest, prepare_store
-from data.vocabulary.field_tokens import FieldTokens, add_field_tokens, find_fields
+from data.vocabulary.field_tokens import FieldTokens, find_fields
+from data.vocabulary.field_vocabulary import add_field_tokens
 from data.vocabulary.load import load_vocabulary, train_vocabulary
 from pretrain.__main__ import main
 from tests.article_store import FIELDS, make_articles, prepare_articles, write_articles

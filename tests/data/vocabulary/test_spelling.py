@@ -6,10 +6,10 @@ import pytest
 from data.vocabulary.load import load_vocabulary, train_vocabulary
 from data.vocabulary.spelling import (
     make_speller,
-    make_text_vocabulary,
     read_word_list,
     spell_vocabulary,
 )
+from data.vocabulary.word_level import make_text_vocabulary
 from tests import elmo_numpy
 
 TEXTS = ["the café sat", "[CLS] on\u00a0the 数学 verylongword", "a\x1cb"]
