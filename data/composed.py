@@ -199,15 +199,20 @@ def build_rows(tokens: np.ndarray, starts: np.ndarray, stream: Stream, key_B: np
     split = Split(tokens, starts, starts, (source,))
     objective: Objective = stream.objective
     table, build = objective.make_rows(split, stream.vocabulary)
-    if not isinstance(table, DocumentRows | WindowRows):
+    if isinstance(table, WindowRows) and table.ends_D is None and not table.shared:
+        least = table.width
+    elif isinstance(table, DocumentRows):
+        least = 1
+    else:
         raise ValueError(
             f"a row of {objective} is not made of one text: prepare a token store of the texts, "
             "or, for masked_lm, set data.objective.rows=documents"
         )
-    if table.count != len(key_B):
-        lengths = np.diff(starts)
+    lengths_B = np.diff(starts)
+    if lengths_B.min() < least or lengths_B.max() > table.width:
+        wanted = f"{least:,}" if least == table.width else f"1 to {table.width:,}"
         raise ValueError(
-            f"{len(key_B)} texts of {lengths.min()} to {lengths.max()} tokens make {table.count} "
-            f"rows of {objective}: each must make one. Cut them with .rebatch(tokens of a row)"
+            f"texts of {lengths_B.min():,} to {lengths_B.max():,} tokens do not make one row of "
+            f"{objective} each: a row takes {wanted}. Cut them with .rebatch({table.width})"
         )
     return build(np.arange(len(key_B)), key_B)

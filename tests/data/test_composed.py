@@ -11,7 +11,7 @@ import pytest
 from data import batch_spec
 from data.composed import ComposedBatches, encode_texts, make_text_batches
 from data.config import Data
-from data.objectives import MaskedLm, SentencePair, SpanCorruption
+from data.objectives import CausalLm, MaskedLm, PrefixLm, SentencePair, SpanCorruption
 from data.pipeline import Stream
 from data.tf_dataset import import_tensorflow, read_elements
 
@@ -219,7 +219,9 @@ def test_texts_that_make_no_row_each_are_refused(composed, store, texts):
         )
 
     long = encode_texts(make_strings(texts), stream.vocabulary).repeat().rebatch(50)
-    with pytest.raises(ValueError, match="8 texts of 50 to 50 tokens make 24 rows of MaskedLm"):
+    with pytest.raises(
+        ValueError, match=r"texts of 50 to 50 tokens .*: a row takes 1 to 20\. .*\.rebatch\(20\)"
+    ):
         make_batch(long, stream)
     packed = Stream(store, Data(objective=MaskedLm(length=22, max_predictions=4), batch_size=8))
     short = encode_texts(make_strings(texts), stream.vocabulary).rebatch(5)
@@ -241,5 +243,40 @@ def test_an_error_of_a_row_s_text_is_raised_as_it_was(composed):
         next(
             ComposedBatches(
                 stream, lambda stream, *args: make_text_batches(rows.repeat(), stream, *args)
+            ).iterate_batches()
+        )
+
+
+@pytest.mark.parametrize(
+    ("objective", "length", "message"),
+    [
+        (SpanCorruption(inputs=40), 40, "texts of 40 to 40 tokens .*a row takes 44"),
+        (PrefixLm(length=22), 21, "texts of 21 to 21 tokens .*a row takes 22"),
+        (CausalLm(length=22), 21, "is not made of one text"),
+    ],
+)
+def test_texts_of_a_nearby_length_are_refused(t5_store, texts, objective, length, message):
+    """Their number of tokens is that of as many rows, which would begin within other texts."""
+    stream = Stream(t5_store, Data(objective=objective, batch_size=4))
+
+    def make_dataset(stream, *share):
+        rows = encode_texts(make_strings(texts), stream.vocabulary).repeat().rebatch(length)
+        return make_text_batches(rows, stream, *share)
+
+    with pytest.raises(ValueError, match=message):
+        next(ComposedBatches(stream, make_dataset).iterate_batches())
+
+
+def test_a_long_text_does_not_make_up_for_an_empty_one(composed):
+    stream, _ = composed["masked"]
+    tf = import_tensorflow()
+    lengths = [0, 40, *[20] * 6]
+    rows = tf.data.Dataset.from_tensor_slices(
+        tf.RaggedTensor.from_row_lengths(np.full(sum(lengths), 10, np.int32), lengths)
+    )
+    with pytest.raises(ValueError, match="texts of 0 to 40 tokens do not make one row"):
+        next(
+            ComposedBatches(
+                stream, lambda stream, *share: make_text_batches(rows.repeat(), stream, *share)
             ).iterate_batches()
         )
