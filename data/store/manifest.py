@@ -104,6 +104,14 @@ def find_problem(manifest: Mapping[str, Any]) -> str | None:
     unlike = next((source for source in sources if not _is_source(source, splits)), None)
     if unlike is not None:
         return f"sources has {unlike!r:.200}, not a name, a rate and ranges of documents"
+    for name in SPLITS:
+        ranges = [source[name]["documents"] for source in sources]
+        starts, stops = zip(*ranges)
+        if (*starts, splits[name]["documents"]) != (0, *stops):
+            return (
+                f"sources has the ranges {ranges!r:.120} of splits.{name}, which do not follow one "
+                f"another up to its {splits[name]['documents']:,} documents"
+            )
     kinds = {"labels": list} | dict.fromkeys(
         ("silent", "text", "music", "images", "captions"), dict
     )

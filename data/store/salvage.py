@@ -241,6 +241,8 @@ class SplicedTokens:
         )
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):  # not by the indices of all tokens
+            return self.take(np.arange(*index.indices(len(self))))
         return self.take(np.arange(len(self))[index])
 
     def map_to_remaining(self, index: np.ndarray) -> np.ndarray:

@@ -233,3 +233,20 @@ def test_checksums_are_of_blocks_however_the_file_was_written(tmp_path, blocks):
         and np.fromfile(tmp_path / "b", "<u4").tolist() == sums
         and file.close()["bytes"] == 800
     )
+
+
+def test_a_slice_of_spliced_tokens_reads_no_others():
+    class Numbers:
+        """The token i of 2**45 is i."""
+
+        dtype = np.dtype(np.int64)
+
+        def __len__(self):
+            return 1 << 45
+
+        def take(self, index, axis=None, out=None, mode="raise"):
+            return index
+
+    spliced = salvage.SplicedTokens(Numbers(), np.array([[5, 7]]))
+    np.testing.assert_array_equal(spliced[3:8], [3, 4, 7, 8, 9])
+    np.testing.assert_array_equal(spliced[: -(2**45) + 8], np.array([0, 1, 2, 3, 4, 7]))

@@ -126,6 +126,28 @@ def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        lambda sources: sources.pop(1),  # its documents would be those of the third
+        lambda sources: sources.reverse(),
+        lambda sources: sources.pop(),
+    ],
+)
+def test_sources_that_do_not_follow_one_another_are_refused(
+    tmp_path, vocabulary, documents, change
+):
+    corpus = {"a": documents[:10], "b": documents[10:20], "c": documents[20:30]}
+    path = write_store(
+        tmp_path / "store", vocabulary, corpus, heldout={name: [] for name in corpus}
+    ).path
+    manifest = json.loads((path / "manifest.json").read_text())
+    change(manifest["sources"])
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="is broken: .* do not follow one another up to its 30"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize(
     "name",
     ["train/tokens.bin", "train/documents.bin", "heldout/sentences.bin", "vocabulary/spiece.model"],
 )
