@@ -43,12 +43,17 @@ def check_captioned_rows(
             astray += not is_both_B[i] and (in_words != (drawn.part_B[i] == WORDS)).any()
         chosen = {key: value[is_both_B] for key, value in batch.items()}
         both.append(InspectedBatch(chosen, row_B[is_both_B], inspected.key_B[is_both_B]))
+    has_both = rows > one_sided
     return [
-        *check_masks(stream, both, token_id),
+        *(check_masks(stream, both, token_id) if has_both else []),
         check_absence("rows whose tokens are not the store's", other_text),
         check_absence("rows whose segments are not 0 ... 0 1 ... 1", layout),
         check_absence("labels that are wrong", mislabelled),
         check_absence("masks in the other part", astray),
         check_share("rows with masks in one part", one_sided, rows, objective.one_sided),
-        check_share("pictures of others", others, rows - one_sided, objective.random_picture),
+        *(
+            [check_share("pictures of others", others, rows - one_sided, objective.random_picture)]
+            if has_both
+            else []
+        ),
     ]

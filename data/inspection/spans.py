@@ -43,20 +43,20 @@ def check_spans(
         gaps += (labels_BT[:, -1] != vocabulary.eos).sum()
         loss += ((batch["label_weights"] > 0) & (labels_BT == vocabulary.pad)).sum()
         loss += (batch["label_weights"] == 0).sum()
-    raw_length, mean = objective.raw_length, removed / (rows * objective.num_spans)
-    share = removed / (rows * raw_length)
+    raw_length, num_spans = objective.raw_length, objective.num_spans
+    mean, share = removed / (rows * num_spans), removed / (rows * raw_length)
     return [
         Check(
             "share of tokens removed",
-            abs(share - objective.noise_density) <= 0.5001 / raw_length or objective.noise == 1,
+            abs(share - objective.noise_density) <= 0.5001 / raw_length
+            or objective.num_noise_tokens in (1, raw_length - 1),
             f"{share:.4f}",
             f"{objective.noise_density} of {raw_length}, rounded",
         ),
         Check(
             "mean span",
-            abs(removed / rows / objective.mean_span - objective.num_spans) <= 0.5001
-            or objective.spans == 1,
-            f"{mean:.3f} ({objective.num_spans} spans a row)",
+            abs(removed / rows / objective.mean_span - num_spans) <= 0.5001 or num_spans == 1,
+            f"{mean:.3f} ({num_spans} spans a row)",
             f"{objective.mean_span}, so that spans are whole",
         ),
         Check(

@@ -40,6 +40,8 @@ OBJECTIVES = {
     "words": MaskedLm(length=22, max_predictions=4, whole_words=True, rows="documents"),
     "pairs": SentencePair(length=30, max_predictions=5),
     "spans": SpanCorruption(inputs=40),
+    "one span": SpanCorruption(inputs=40, noise_density=0.25, mean_span=40),
+    "one token left": SpanCorruption(inputs=3, noise_density=0.95, mean_span=3),
     "spans in a mode": SpanCorruption(inputs=40, mode="<extra_id_99>"),
     "masked ahead": MaskedNextToken(length=24, max_predictions=8, mask_rate=0.3),
     "parts": PrefixLm(length=22),
@@ -54,9 +56,12 @@ OBJECTIVES = {
     "infilled": Denoising(length=66, shuffled=False),
     "fields": PartitionedFields(length=60),
     "captions": WordsAndPictures(length=30, max_predictions=16),
+    "captions of one part": WordsAndPictures(length=30, max_predictions=16, one_sided=1.0),
 }
 T5 = (
     "spans",
+    "one span",
+    "one token left",
     "spans in a mode",
     "parts",
     "next",
@@ -71,6 +76,7 @@ def store_of(store, t5_store, bytes_store, article_store, captioned_store):
     """Return store_of(name of an objective): a store that it can read."""
     stores = dict.fromkeys(T5, t5_store) | dict.fromkeys(BYTES, bytes_store)
     stores |= {"fields": article_store, "captions": captioned_store}
+    stores |= {"captions of one part": captioned_store}
     return lambda name: stores.get(name, store)
 
 
@@ -95,7 +101,7 @@ def test_sound_batches_pass(make, name):
     report = inspect_batches(make(name), step=5, batches=6, rows=3)
     assert (
         list_failures(report) == []
-        and len(report["checks"]) >= (6 if name.startswith(("next", "parts")) else 9)
+        and len(report["checks"]) >= (6 if name.startswith(("next", "parts", "captions of")) else 9)
         and len(report["rows"]) == 3
     )
     json.dumps(report)
@@ -435,6 +441,8 @@ def config(tmp_path, store_of):
         path = tmp_path / f"{name}.py"
         others = {
             "spans": "T5",
+            "one span": "T5",
+            "one token left": "T5",
             "spans in a mode": "T5",
             "parts": "T5",
             "next": "Gpt2",
@@ -467,7 +475,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
     shown = capsys.readouterr().out
     assert "step 3" in shown and "all checks passed" in shown and "FAILED" not in shown
     marks = {
-        "spans": ["<extra_id_0>", "targets"],
+        **{key: ["<extra_id_0>", "targets"] for key in ("spans", "one span", "one token left")},
         "spans in a mode": ["<extra_id_99>", "targets"],
         "masked ahead": ["</s>", "<mask>", "predict"],
         "pairs": ["[SEP]", "label", "predict"],
