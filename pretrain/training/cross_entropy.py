@@ -29,7 +29,10 @@ Sums = tuple[jax.Array, jax.Array]
 
 
 def take_scores(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
-    """Return the score of an id for each target, [...]; of the nearest one if it is outside."""
+    """Return the score of an id for each target, [...]; of the last one if it is too large.
+
+    Negative ids are those of targets without weight: which score they take is not defined.
+    """
     if 1 not in ids.shape:
         return _take_each(scores_V, ids)
     return jax.lax.platform_dependent(scores_V, ids, tpu=_take_without_ones, default=_take_each)

@@ -130,11 +130,13 @@ def summarize_totals(
 ) -> dict[str, Any]:
     """Return the means of all sources, `scores`, the loss of each source, and the target count."""
     sums, weights = (sum_totals(totals) for totals in zip(*by_source.values()))
+    term = loss.loss_terms[0]
     return {
         **score_sums(loss, sums, weights),
         **scores,
         **score_sources(loss, by_source),
-        "targets": weights[loss.loss_terms[0]],
+        # The weights of a loss may be those of classes; a hit counts 1.
+        "targets": weights.get(f"{term}_accuracy", weights[term]),
     }
 
 

@@ -30,8 +30,8 @@ class ScoreTokens:
 
     Attributes:
       logits: hidden_BTD -> logits of the vocabulary.
-      scores_at_once, label_smoothing, take: as of `LossOptions`; other cross entropies of the same
-        loss take the smoothing too.
+      scores_at_once, label_smoothing, take: as of `LossOptions`; losses of classes and tags take
+        the smoothing too.
     """
 
     logits: Callable[[jax.Array], jax.Array]

@@ -14,7 +14,9 @@ def compute_sums(
     logits_BLC: jax.Array, score_tokens: ScoreTokens, batch: Batch
 ) -> dict[str, jax.Array]:
     """Return the weighted loss of the tags and the number of words with a correct tag."""
-    loss_sum, _ = cross_entropy(logits_BLC, batch["labels"], batch["label_weights"])
+    loss_sum, _ = cross_entropy(
+        logits_BLC, batch["labels"], batch["label_weights"], score_tokens.label_smoothing
+    )
     _, num_correct = cross_entropy(logits_BLC, batch["labels"], batch["word_weights"])
     return {"tagging": loss_sum, "tagging_accuracy": num_correct}
 

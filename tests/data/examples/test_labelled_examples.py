@@ -215,6 +215,19 @@ def test_pairs_are_cut_as_the_tokenizers_library_cuts_them(width):
     )
 
 
+def test_only_the_ratios_of_class_weights_matter(labelled_store):
+    """A step divides by the sum of a batch's weights, but not by less than 1."""
+    large, small = (
+        Stream(
+            labelled_store,
+            Data(objective=Classification(length=24, class_weights=weights), batch_size=10),
+        ).build_batch(0)["label_weights"]
+        for weights in ((1.0, 3.0), (0.001, 0.003))
+    )
+    np.testing.assert_allclose(small, large, rtol=1e-6)
+    assert set(large.tolist()) == {1.0, 3.0}
+
+
 def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
     stream = Stream(
         labelled_store,

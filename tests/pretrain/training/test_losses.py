@@ -16,6 +16,7 @@ from pretrain.training.cross_entropy import (
     take_scores_on_gpu,
     token_cross_entropy,
 )
+from pretrain.training.evaluation import summarize_totals
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.losses.loss import ScoreTokens
 from pretrain.training.program import THREEFRY_KERNEL, choose_scores_at_once, initialize_state
@@ -298,6 +299,31 @@ def test_labels_of_rows_are_smoothed():
         )
         expected = -(weights[:, None] * soft * log_p).sum()
         np.testing.assert_allclose(sums["classification"], expected, rtol=1e-5)
+
+
+def test_labels_of_tags_are_smoothed():
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=(2, 5, 4)).astype(np.float32)
+    labels = rng.integers(0, 4, (2, 5)).astype(np.int32)
+    weights = rng.choice([0.0, 1.0, 2.5], (2, 5)).astype(np.float32)
+    batch = {"labels": labels, "label_weights": weights, "word_weights": (weights > 0).astype("f4")}
+    log_p = scores - np.log(np.exp(scores).sum(axis=-1, keepdims=True))
+    sums = find_loss("tagging").compute_sums(
+        jnp.asarray(scores), ScoreTokens(lambda x: x, 1.0, 0.2), jax.tree.map(jnp.asarray, batch)
+    )
+    soft = 0.8 * np.eye(4)[labels] + 0.2 / 4
+    np.testing.assert_allclose(
+        sums["tagging"], -(weights[..., None] * soft * log_p).sum(), rtol=1e-5
+    )
+    hits = ((scores.argmax(-1) == labels) & (weights > 0)).sum()
+    assert float(sums["tagging_accuracy"]) == hits
+
+
+def test_targets_are_counted_whatever_the_weights_of_their_classes():
+    weights = {"tagging": 2.5, "tagging_accuracy": 10.0}
+    sums = {"tagging": 5.0, "tagging_accuracy": 7.0}
+    scores = summarize_totals(find_loss("tagging"), {"all": (sums, weights)}, {})
+    assert scores["targets"] == 10.0 and scores["tagging"] == 2.0
 
 
 @pytest.mark.parametrize(
