@@ -5,9 +5,23 @@ configurable for an optimizer is a class variable.
 """
 
 import dataclasses
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from pretrain.overrides import check_at_least
+from pretrain.overrides import ConfigError, check_at_least
+
+LEAST_EPSILON = 1e-30  # far above the least float32 that is not rounded to 0
+
+
+def check_moments(optimizer: Any) -> None:
+    """Raise ConfigError for settings with which Adam's update divides zero by zero.
+
+    The correction of a mean divides by 1 - beta ** n. A parameter whose gradients are all 0, such
+    as the embedding of a position behind all rows, is divided by `epsilon` alone.
+    """
+    for name in ("beta1", "beta2"):
+        if not (beta := getattr(optimizer, name)) < 1:
+            raise ConfigError(f"{type(optimizer).__name__}.{name} is {beta}; it must be below 1")
+    check_at_least(optimizer, LEAST_EPSILON, "epsilon")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +52,8 @@ class AdamW:
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio", "decay_steps")
-        check_at_least(self, 0, "weight_decay", "beta1", "beta2", "epsilon", "max_grad_norm")
+        check_at_least(self, 0, "weight_decay", "beta1", "beta2", "max_grad_norm")
+        check_moments(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +100,8 @@ class Lamb:
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio")
-        check_at_least(self, 0, "weight_decay", "beta1", "beta2", "epsilon", "max_grad_norm")
+        check_at_least(self, 0, "weight_decay", "beta1", "beta2", "max_grad_norm")
+        check_moments(self)
 
 
 Optimizer: TypeAlias = AdamW | Adafactor | Lamb
