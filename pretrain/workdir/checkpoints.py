@@ -235,9 +235,13 @@ class Checkpoints:
         return self.workdir / "checkpoints" / str(step)
 
     def _set_aside(self, step: int) -> None:
-        """Move the folder of a damaged step to damaged/, by process 0, and let Orbax list again."""
-        if jax.process_index() == 0:
-            orbax_manager.move_aside(self._locate_step(step), self.workdir / "damaged")
+        """Move the folder of a damaged step to damaged/, by process 0, and let Orbax list again.
+
+        The other processes wait, as they would list the step otherwise and save no later one.
+        """
+        with share_failures():
+            if jax.process_index() == 0:
+                orbax_manager.move_aside(self._locate_step(step), self.workdir / "damaged")
         self.manager.reload()
 
 

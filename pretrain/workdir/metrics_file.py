@@ -35,8 +35,8 @@ class MetricsLog:
             write_atomically(self.path, format_json_lines(rows))
             self.file = open(os.fspath(self.path), "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
         self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
-        if start:
-            self._add_event(start, session_log=True)
+        # From the second such event on, TensorBoard discards its step and all later ones.
+        self._add_event(start + 1, session_log=True)
 
     def write_row(self, row: Mapping[str, Any]) -> None:
         """Append one row with `step`; its numbers become TensorBoard scalars of the same names.
@@ -83,7 +83,7 @@ class MetricsLog:
     def _add_event(
         self, step: int, scalars: Mapping[str, float] | None = None, session_log: bool = False
     ) -> None:
-        """Add an event of scalars, or one that makes TensorBoard discard all later steps."""
+        """Add an event of scalars, or of a start of the run at `step`."""
         from tensorboard.compat.proto import event_pb2, summary_pb2
 
         # Protocol buffers build their classes at run time; type checkers do not see them.

@@ -1,5 +1,6 @@
 """A restored checkpoint is what was saved: damage is found and skipped, another model is refused."""
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -20,8 +21,10 @@ from pretrain.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state
+from pretrain.workdir import checkpoints as checkpoints_module
 from pretrain.workdir.checkpoint_record import FILE, seal_record
 from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint
+from pretrain.workdir.orbax_manager import move_aside
 from pretrain.workdir.read_params import restore_params
 
 pytestmark = pytest.mark.slow
@@ -229,6 +232,31 @@ def test_other_damage_falls_back_too(saved, tmp_path, damage):
         shutil.rmtree(step)
         step.mkdir()
     assert_equal(restore_run(run, workdir), states[1])
+
+
+def test_other_processes_wait_until_a_damaged_step_is_set_aside(saved, tmp_path, monkeypatch):
+    """Otherwise they list it still, and save no step up to it."""
+    run, workdir, _ = copy_workdir(saved, tmp_path)
+    _, abstract, placed = abstract_and_placed(run)
+    waits = []
+
+    @contextlib.contextmanager
+    def wait_for_process_0():
+        yield
+        waits.append(checkpoints.list_steps())
+        if len(waits) == 1:  # after the read of step 2 has failed
+            move_aside(workdir / "checkpoints" / "2", workdir / "damaged")
+
+    arrays_of(workdir, 2)[0].unlink()
+    with Checkpoints(workdir, Checkpoint(keep=3)) as checkpoints:
+        monkeypatch.setattr(checkpoints_module, "share_failures", wait_for_process_0)
+        with monkeypatch.context() as patch:
+            patch.setattr(jax, "process_index", lambda: 1)
+            restored = checkpoints.restore_state(abstract, placed, "vocabulary", lambda line: None)
+        assert int(restored.step) == 1 and checkpoints.list_steps() == [1]
+        checkpoints.save(make_state(run, 2), run, "vocabulary")
+        checkpoints.wait_until_saved()
+        assert checkpoints.list_steps() == [2, 1]
 
 
 def test_no_sound_checkpoint_is_an_error_not_a_fresh_start(saved, tmp_path):

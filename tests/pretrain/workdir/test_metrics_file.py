@@ -107,7 +107,7 @@ def test_tensorboard_forgets_repeated_steps(tmp_path):
         ]
         for path in (first, second)
     ]
-    assert starts == [[], [2]]
+    assert starts == [[1], [3]]
 
 
 def test_no_file_no_rows(tmp_path):
