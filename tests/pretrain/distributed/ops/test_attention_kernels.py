@@ -269,6 +269,20 @@ def test_reasons_against_cudnn_are_reported():
     )
 
 
+@pytest.mark.parametrize(
+    ("capability", "runs"),
+    [("7.0", False), ("7.5", False), ("8.0", True), ("8.9", True), ("12.0", True)],
+)
+def test_cudnn_has_no_attention_for_gpus_before_ampere(capability, runs):
+    device = SimpleNamespace(platform="gpu", compute_capability=capability)
+    mesh = SimpleNamespace(devices=np.array([device]), shape={"sequence": 1})
+    q = draw_vectors(2, 128, 2, 64, dtype=jnp.bfloat16)
+    reason = find_cudnn_obstacle(q, q, None, None, None, mesh)
+    assert reason == (
+        None if runs else f"needs a GPU of compute capability 8.0, not of {capability}"
+    )
+
+
 def test_on_a_cpu_it_is_xlas_own():
     heard = []
     assert make_attend(make_mesh(Mesh()), lambda *message: heard.append(message)) is attend
