@@ -2,8 +2,9 @@
 frame of data/rows/frames.py.
 
 A single text that is too long loses its end. Of a pair, the longer text loses its end until both
-have the same length or the pair fits, exactly as in BERT's own code and the tokenizers of Hugging
-Face ("longest first").
+have the same length or the pair fits, exactly as in the tokenizers of Hugging Face ("longest
+first"). If both texts are cut and the width is odd, the second keeps one token more; in BERT's own
+code it is the first.
 
 B rows   L row length   D examples   A, B the two texts
 """

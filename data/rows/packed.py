@@ -2,10 +2,10 @@
 
 Krell et al. (2021, "Efficient Sequence Packing without Cross-contamination", SPFHP): which lengths
 share a row is decided on the histogram of lengths, from the longest to the shortest; each goes into
-the rows that have the least room for it. So a recipe, such as "64 + 40 + 24", is found once for all
+the rows that have the most room left. So a recipe, such as "64 + 40 + 24", is found once for all
 of its rows, and tens of millions of texts take little longer than thousands. The authors' code
 opens a new row for each text that fits nowhere; here those texts share new rows, as in the plain
-best-fit packing, text by text, that the method speeds up.
+worst-fit packing, text by text, that the method speeds up.
 
 A text of a row, or segment, is a row of `data.rows.tables.DocumentRows`. As there, rows are fixed
 when the store is opened, so that row r is a table look-up.

@@ -31,8 +31,8 @@ def split_of(lengths, sources=None):
 
 
 def slow_recipes(sizes, width):
-    """Return the lengths of each row by best-fit decreasing: longest text first, into the fullest
-    row with room.
+    """Return the lengths of each row by worst-fit decreasing: longest text first, into the row
+    with the most room.
     """
     rows = []
     for size in sorted(sizes, reverse=True):
