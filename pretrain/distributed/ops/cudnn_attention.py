@@ -18,7 +18,7 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
 
-MIN_COMPUTE_CAPABILITY = 8.0  # Ampere; a T4 has 7.5
+MIN_COMPUTE_CAPABILITY = 8  # Ampere; a T4 has 7.5
 MAX_CALLS = 1 << 14  # of one program, with scales that differ
 
 
@@ -33,10 +33,11 @@ def find_cudnn_obstacle(
     """Return why cuDNN's attention cannot be used, or None."""
     B, L, H, K = q_BLHK.shape
     M = k_BMHK.shape[1]
-    # Other devices than those of CUDA have no such version.
+    # "8.9" on a GPU of NVIDIA, "gfx942" on one of AMD, which has no cuDNN; a CPU has none.
     capability = getattr(mesh.devices.flat[0], "compute_capability", None)
-    if capability and float(capability) < MIN_COMPUTE_CAPABILITY:
-        return f"needs a GPU of compute capability {MIN_COMPUTE_CAPABILITY}, not of {capability}"
+    major = capability.partition(".")[0] if capability else str(MIN_COMPUTE_CAPABILITY)
+    if not major.isdecimal() or int(major) < MIN_COMPUTE_CAPABILITY:
+        return f"needs a GPU of compute capability {MIN_COMPUTE_CAPABILITY}.0, not of {capability}"
     if isinstance(mask, Mask) and mask.offset:
         return "takes no memory before the queries"
     if isinstance(mask, Mask) and mask.pattern:

@@ -220,6 +220,7 @@ def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
 )
 def test_a_mode_that_the_vocabulary_has_not_is_refused(t5_store, mode, message):
     objective = SpanCorruption(inputs=40, mode=mode)
+    assert objective.num_spans == 2
     with pytest.raises(
         ValueError, match=message.replace("3 spans", f"{objective.num_spans} spans")
     ):

@@ -1,5 +1,6 @@
 """metrics.jsonl has one row per step after any interruption, and TensorBoard has the same numbers."""
 
+import importlib
 import json
 import time
 
@@ -108,6 +109,20 @@ def test_tensorboard_forgets_repeated_steps(tmp_path):
         for path in (first, second)
     ]
     assert starts == [[1], [3]]
+
+
+@pytest.mark.parametrize("reader", ["event_accumulator", "plugin_event_accumulator"])
+def test_tensorboard_has_each_step_once_after_a_restart(tmp_path, reader):
+    module = importlib.import_module(f"tensorboard.backend.event_processing.{reader}")
+    for start, steps in ((0, (1, 2, 3)), (2, (3, 4)), (3, (4, 5))):
+        log = MetricsLog(tmp_path, start)
+        for step in steps:
+            log.write_row(make_row(step))
+        log.close()
+    seen = module.EventAccumulator(str(tmp_path / "tensorboard"))
+    seen.Reload()
+    events = seen.Scalars("loss") if hasattr(seen, "Scalars") else seen.Tensors("loss")
+    assert [event.step for event in events] == [1, 2, 3, 4, 5]
 
 
 def test_no_file_no_rows(tmp_path):
