@@ -3,7 +3,11 @@
 import optax
 
 from pretrain.schema import AdamW
-from pretrain.training.optimizers.transforms import clip_by_global_norm, make_weight_decay_mask
+from pretrain.training.optimizers.transforms import (
+    clip_by_global_norm,
+    make_weight_decay_mask,
+    scale_by_param_rms,
+)
 from pretrain.training.schedules import Schedule
 
 
@@ -23,7 +27,7 @@ def build(config: AdamW, learning_rate: Schedule) -> optax.GradientTransformatio
     return optax.chain(
         clip,
         optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
-        optax.scale_by_param_block_rms(),
+        scale_by_param_rms(),
         optax.add_decayed_weights(config.weight_decay, make_weight_decay_mask),
         optax.scale_by_learning_rate(learning_rate),
     )

@@ -11,6 +11,7 @@ from pretrain.schema import Lamb
 from pretrain.training.optimizers.transforms import (
     clip_by_global_norm,
     is_decayed,
+    list_axes,
     make_weight_decay_mask,
 )
 from pretrain.training.schedules import Schedule
@@ -34,12 +35,11 @@ def scale_to_weight_norm(updates: optax.Updates, params: optax.Params | None) ->
     """
 
     def scale_leaf(keys: tuple[Any, ...], update: jax.Array, weight: jax.Array) -> jax.Array:
-        path = format_path(keys)
-        if not is_decayed(path):
+        if not is_decayed(format_path(keys)):
             return update
-        dims = tuple(range("/layers/" in f"/{path}", update.ndim))
+        axes = list_axes(keys, update.ndim)
         update_norm, weight_norm = (
-            jnp.sqrt(jnp.square(x).sum(dims, keepdims=True)) for x in (update, weight)
+            jnp.sqrt(jnp.square(x).sum(axes, keepdims=True)) for x in (update, weight)
         )
         return update * jnp.where(
             (update_norm > 0) & (weight_norm > 0),

@@ -1,4 +1,4 @@
-"""Shared parts of optimizers: gradient clipping, and which parameters weight decay applies to."""
+"""Shared parts of optimizers: clipping, sizes of parameters, and where weight decay applies."""
 
 from typing import Any
 
@@ -29,6 +29,56 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(optax.init_empty_state, update_fn)
 
 
+def clip_by_rms(threshold: float) -> optax.GradientTransformation:
+    """Return a transformation that divides updates whose root mean square is above `threshold`.
+
+    Their root mean square is `threshold` then; each layer of a scanned stack has its own, as it has
+    where layers are not scanned (Shazeer and Stern 2018, algorithm 4).
+    """
+
+    def clip_leaf(keys: tuple[Any, ...], update: jax.Array) -> jax.Array:
+        return update / jnp.maximum(1.0, compute_rms(keys, update) / threshold)
+
+    def clip(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
+        return jax.tree_util.tree_map_with_path(clip_leaf, updates)
+
+    return optax.stateless(clip)
+
+
+def scale_by_param_rms(min_rms: float = 1e-3) -> optax.GradientTransformation:
+    """Return a transformation that multiplies updates by the root mean square of their parameter.
+
+    It is at least `min_rms`; each layer of a scanned stack has its own, as it has where layers are
+    not scanned (Shazeer and Stern 2018, section 8).
+    """
+
+    def scale_leaf(keys: tuple[Any, ...], update: jax.Array, param: jax.Array) -> jax.Array:
+        return update * jnp.maximum(compute_rms(keys, param), min_rms)
+
+    def scale(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
+        return jax.tree_util.tree_map_with_path(scale_leaf, updates, params)
+
+    return optax.stateless(scale)
+
+
+def compute_rms(keys: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+    """Return the root mean square of a leaf, of each layer if `keys` lead to a scanned stack.
+
+    The result broadcasts to the leaf.
+    """
+    return jnp.sqrt(jnp.square(leaf).mean(list_axes(keys, leaf.ndim), keepdims=True))
+
+
+def list_axes(keys: tuple[Any, ...], ndim: int) -> tuple[int, ...]:
+    """Return the axes of a parameter: all but the first, which counts layers, of a scanned stack's.
+
+    Args:
+      keys: keys of the parameter in the tree of parameters, or of updates.
+      ndim: number of axes of its array.
+    """
+    return tuple(range("/layers/" in f"/{format_path(keys)}", ndim))
+
+
 def make_weight_decay_mask(params: optax.Params) -> Any:
     """Return True for the parameters that weight decay applies to; see `is_decayed`."""
     return jax.tree_util.tree_map_with_path(lambda keys, _: is_decayed(format_path(keys)), params)
@@ -37,6 +87,8 @@ def make_weight_decay_mask(params: optax.Params) -> Any:
 def is_decayed(path: str) -> bool:
     """Return whether weight decay applies to the parameter at `path`.
 
-    It does not apply to biases, the scales of norms and the tables of relative positions.
+    It does not apply to biases, such as `bias` and XLNet's `position_bias`, to the scales of norms
+    and to the tables of relative positions.
     """
-    return path.rpartition("/")[2] not in ("bias", "scale", "table")
+    name = path.rpartition("/")[2]
+    return name not in ("bias", "scale", "table") and not name.endswith("_bias")

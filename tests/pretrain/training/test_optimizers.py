@@ -94,12 +94,14 @@ def test_neither_biases_nor_norms_nor_relative_positions_decay():
         "a": {"kernel": jnp.ones(1), "bias": jnp.ones(1)},
         "norm": {"scale": jnp.ones(1), "bias": jnp.ones(1)},
         "encoder_bias": {"table": jnp.ones(1)},
+        "attention": {"position_bias": jnp.ones(1)},
         "words": {"embedding": jnp.ones(1)},
     }
     assert make_weight_decay_mask(params) == {
         "a": {"kernel": True, "bias": False},
         "norm": {"scale": False, "bias": False},
         "encoder_bias": {"table": False},
+        "attention": {"position_bias": False},
         "words": {"embedding": True},
     }
 
@@ -213,6 +215,83 @@ def test_lambs_rate_is_linear():
     np.testing.assert_allclose(
         [rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6
     )
+
+
+def test_adafactor_is_its_formula():
+    """Three updates by NumPy, from Shazeer and Stern 2018, algorithms 4 and 5 and section 8: each
+    scanned layer by itself.
+    """
+    config = Adafactor(learning_rate=0.5, warmup_steps=2, clipping_threshold=0.8)
+    optimizer, rng = make_optimizer(config, 10), np.random.default_rng(0)
+    shapes = {"layers": (3, 128, 130), "layer": (128, 130), "small": (3, 5)}
+    scales = {"layers": np.array([1e-4, 0.01, 10]).reshape(3, 1, 1), "layer": 0.1, "small": 1.0}
+    weights = {name: scales[name] * rng.standard_normal(shapes[name]) for name in shapes}
+
+    def make_tree(leaves):
+        return {name: {"kernel": jnp.asarray(leaf, jnp.float32)} for name, leaf in leaves.items()}
+
+    params = make_tree(weights)
+    state, sums = optimizer.init(params), {}
+    for n in range(3):
+        grads = {
+            name: rng.standard_normal(shapes[name]) * np.exp(rng.normal(size=shapes[name]))
+            for name in shapes
+        }
+        updates, state = optimizer.update(make_tree(grads), state, params)
+        params = {
+            name: {"kernel": params[name]["kernel"] + updates[name]["kernel"]} for name in params
+        }
+        for name, grad in grads.items():
+            squares, beta = grad * grad + 1e-30, 1 - (n + 1) ** -0.8
+            if name == "small":
+                sums[name] = beta * sums.get(name, 0.0) + (1 - beta) * squares
+                second = sums[name]
+            else:
+                rows, columns = sums.get(name, (0.0, 0.0))
+                rows = beta * rows + (1 - beta) * squares.mean(-1, keepdims=True)
+                columns = beta * columns + (1 - beta) * squares.mean(-2, keepdims=True)
+                sums[name] = rows, columns
+                second = rows * columns / rows.mean(-2, keepdims=True)
+            step, rate = grad / np.sqrt(second), 0.5 / np.sqrt(max(n, 2))
+            for i in range(3) if name == "layers" else (...,):
+                size = np.sqrt((step[i] ** 2).mean())
+                weight = weights[name][i]
+                length = max(1e-3, np.sqrt((weight**2).mean()))
+                weights[name][i] -= rate * length * step[i] / max(1, size / 0.8)
+    for name, expected in weights.items():
+        actual = params[name]["kernel"] / scales[name]
+        np.testing.assert_allclose(actual, expected / scales[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [Adafactor(), AdamW(scale_by_param_rms=True), Lamb()],
+    ids=["adafactor", "relative adamw", "lamb"],
+)
+def test_scanned_layers_are_updated_like_layers(config):
+    """Two updates of a stack of three layers of different sizes, scanned and not."""
+    optimizer, rng = make_optimizer(config, 10), np.random.default_rng(0)
+    sizes = np.array([1e-4, 0.1, 10], np.float32).reshape(3, 1, 1)
+    draw = lambda: jnp.asarray(rng.standard_normal((3, 128, 128)) * sizes, jnp.float32)  # noqa: E731
+
+    def split(stack):
+        return {f"layer_{i}": {"kernel": stack[i]} for i in range(3)}
+
+    scanned = draw()
+    layers, state = split(scanned), optimizer.init({"layers": {"kernel": scanned}})
+    layer_state = optimizer.init(layers)
+    for grad in (draw(), draw()):
+        updates, state = optimizer.update(
+            {"layers": {"kernel": grad}}, state, {"layers": {"kernel": scanned}}
+        )
+        layer_updates, layer_state = optimizer.update(split(grad), layer_state, layers)
+        scanned = scanned + updates["layers"]["kernel"]
+        layers = {
+            name: {"kernel": layers[name]["kernel"] + layer_updates[name]["kernel"]}
+            for name in layers
+        }
+    for i in range(3):
+        np.testing.assert_allclose(scanned[i], layers[f"layer_{i}"]["kernel"], rtol=1e-5)
 
 
 # ---- one declaration each ----------------------------------------------------
