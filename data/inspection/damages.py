@@ -1,5 +1,6 @@
 """Checks of denoising: the whole text as the target, and masks in the input in place of spans."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +24,8 @@ def check_denoising(
     objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
     table: DocumentRows = stream.table
     other_text = foreign = wrong_rows = disorder = padding = 0
-    hidden = masks = spans = rows = total = 0
+    hidden = masks = total = 0
+    expected = variance = 0.0
     for inspected in seen:
         batch, (start_B, length_B) = inspected.batch, table.locate_spans(inspected.row_B)
         sides = (
@@ -47,13 +49,11 @@ def check_denoising(
             foreign += bool(Counter(visible) - Counter(text))
             rest = iter(text)
             disorder += not all(token in rest for token in visible)
-            hidden, total, rows = hidden + num_hidden, total + length, rows + 1
+            hidden, total = hidden + num_hidden, total + length
             masks += len(source) - 2 - len(visible)
-            # The average number of spans that are drawn until they hide so many tokens.
-            spans += num_hidden / objective.mean_span + 0.5 if num_hidden else 0
-    # Lengths vary by the root of their mean; rows that hide few tokens deviate from the average by
-    # up to a quarter of a span.
-    spread = 4 * math.sqrt(hidden) / objective.mean_span + 0.25 * rows
+            moments = compute_span_moments(num_hidden, objective.mean_span)
+            expected, variance = expected + moments[0], variance + moments[1]
+    spread = 4 * math.sqrt(variance) + 0.5
     return [
         Check(
             "share of tokens hidden",
@@ -63,9 +63,9 @@ def check_denoising(
         ),
         Check(
             "masks for them",
-            abs(masks - spans) <= spread,
+            abs(masks - expected) <= spread,
             f"{masks:,}",
-            f"{spans:,.0f} ± {spread:,.0f} (mean span {objective.mean_span:g})",
+            f"{expected:,.0f} ± {spread:,.0f} (mean span {objective.mean_span:g})",
         ),
         check_absence("rows whose target is not the store's text", other_text),
         check_absence("inputs with words that are not the text's", foreign),
@@ -73,3 +73,22 @@ def check_denoising(
         check_absence("tokens in padding, padding between tokens", padding),
         check_special_ids(vocabulary, token_id, "bos", "eos", "pad", "mask"),
     ]
+
+
+@functools.cache
+def compute_span_moments(num_hidden: int, mean_span: float) -> tuple[float, float]:
+    """Return the mean and the variance of the number of spans that hide `num_hidden` tokens.
+
+    Spans are drawn until their lengths sum to that number, and at most that many count. The sum of
+    k lengths has a Poisson distribution of the mean k * mean_span; more than k spans are drawn
+    where it is below `num_hidden`.
+    """
+    sums_N = np.arange(num_hidden)
+    log_factorials_N = np.cumsum(np.log(np.maximum(sums_N, 1)))
+    mean = square = 0.0
+    for k in range(num_hidden):
+        average = max(k * mean_span, 1e-30)
+        log_pmf_N = sums_N * math.log(average) - average - log_factorials_N
+        tail = float(np.exp(log_pmf_N).sum())
+        mean, square = mean + tail, square + (2 * k + 1) * tail
+    return mean, square - mean * mean

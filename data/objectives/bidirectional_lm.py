@@ -115,8 +115,8 @@ class BidirectionalLm(Objective):
         """Return checks of the labels and of the rows' text."""
         other_next = other_previous = unweighed = other_text = 0
         split, vocabulary = stream.split, stream.vocabulary
-        words = write_sentences(split, vocabulary)
-        backwards = write_sentences(split, vocabulary, reverse=True)
+        starts_S = np.unique(split.sentence_starts)  # no sentence without a word
+        begins_S = starts_S + 2 * np.arange(len(starts_S))
         for inspected in seen:
             batch = inspected.batch
             other_next += (batch["token_ids"][:, 1:] != batch["labels"][:, :-1]).sum()
@@ -124,9 +124,11 @@ class BidirectionalLm(Objective):
             other_previous += (batch["backward_ids"][:, :-1] != previous_BL).sum()
             unweighed += (batch["label_weights"] * batch["backward_weights"] != 1).sum()
             for i, start in enumerate(stream.table.locate_starts(inspected.row_B).tolist()):
-                end = start + self.length
-                other_text += (batch["token_ids"][i] != words[start:end]).any()
-                other_text += (batch["backward_ids"][i, ::-1] != backwards[start:end]).any()
+                forwards, backwards = write_sentences(
+                    split, vocabulary, begins_S, start, start + self.length
+                )
+                other_text += batch["token_ids"][i].tolist() != forwards
+                other_text += batch["backward_ids"][i, ::-1].tolist() != backwards
         return [
             check_absence("targets that are not the next word", other_next),
             check_absence("targets that are not the previous word", other_previous),
@@ -136,12 +138,22 @@ class BidirectionalLm(Objective):
         ]
 
 
-def write_sentences(split: Split, vocabulary: Vocabulary, reverse: bool = False) -> np.ndarray:
-    """Return the ids of all sentences of a split, one after the other, each in its frame."""
-    written = []
-    starts = np.asarray(split.sentence_starts)
-    for start, end in itertools.pairwise(starts):
-        if start < end:
-            sentence = [vocabulary.cls, *np.asarray(split.tokens[start:end]), vocabulary.sep]
-            written += sentence[::-1] if reverse else sentence
-    return np.array(written)
+def write_sentences(
+    split: Split, vocabulary: Vocabulary, begins_S: np.ndarray, begin: int, end: int
+) -> tuple[list[int], list[int]]:
+    """Return positions [begin, end) of the framed sentences, and of the reversed sentences.
+
+    Args:
+      split: the tokens.
+      vocabulary: has the ids of the frame.
+      begins_S: positions at which the framed sentences begin, and the end.
+    """
+    first, last = np.searchsorted(begins_S, begin, "right") - 1, np.searchsorted(begins_S, end)
+    starts_S = begins_S[first : last + 1] - 2 * np.arange(first, last + 1)
+    forwards, backwards = [], []
+    for start, stop in itertools.pairwise(starts_S.tolist()):
+        sentence = [vocabulary.cls, *split.tokens[start:stop].tolist(), vocabulary.sep]
+        forwards += sentence
+        backwards += sentence[::-1]
+    places = slice(begin - begins_S[first], end - begins_S[first])
+    return forwards[places], backwards[places]

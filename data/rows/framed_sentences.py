@@ -52,7 +52,7 @@ class FramedSentences(WindowRows):
         sentence_BN = search_sorted(self.begin_of_S, position_BN.ravel()) - 1
         sentence_BN = sentence_BN.reshape(position_BN.shape)
         place_BN = position_BN - self.begin_of_S[sentence_BN]
-        last_BN = np.diff(self.begin_of_S)[sentence_BN] - 1
+        last_BN = self.begin_of_S[sentence_BN + 1] - self.begin_of_S[sentence_BN] - 1
         if reverse:
             place_BN = last_BN - place_BN
         is_cls_BN, is_sep_BN = place_BN == 0, place_BN == last_BN

@@ -7,6 +7,7 @@ import os
 import statistics
 from collections.abc import Sequence
 
+from data.store.atomic import write_atomically
 from pretrain.command import PROGRAM
 from pretrain.workdir.retention import find_best_step
 
@@ -65,8 +66,7 @@ def format_seed_summary(
         text = json.dumps(
             {"metric": names[0], "runs": runs, "mean": mean, "spread": spread}, indent=1
         )
-        with open(os.path.join(folder, "scores.json"), "w", encoding="utf-8") as file:
-            file.write(text + "\n")
+        write_atomically(os.path.join(folder, "scores.json"), text + "\n")
     scores_by_number = {number: outcomes[workdir][1] for number, workdir in enumerate(workdirs)}
     number = find_best_step(scores_by_number, names[0])
     assert number is not None, "`find_best_checkpoint` has found the score in each run"

@@ -21,6 +21,7 @@ def compute_sums(
 
     Each is over the tokens of the row (Devlin et al. 2018, section 4.2).
     """
+    score_tokens.refuse_smoothing("an answer's first and last token are learned without it")
     logits_BL2 = jnp.where(batch["attention_mask"][..., None], states_BL2, MASKED_SCORE)
     start, end = (
         cross_entropy(logits_BL2[..., i], batch[key], batch["label_weights"])

@@ -19,7 +19,8 @@ WEIGHTS = {"forward": "label_weights", "backward": "backward_weights"}
 def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:
     """Return the loss of each direction and the number of its correct predictions.
 
-    In training with samples, a prediction is correct if the target is above all samples.
+    In training with samples, a prediction is correct if the target is above all samples. Raises
+    ConfigError if labels are smoothed there.
     """
     sums = {}
     for name, key in WEIGHTS.items():
@@ -29,6 +30,7 @@ def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[s
             hidden_BLD = getattr(states, f"{name}_BLD")
             loss_sum, num_correct = score_tokens(hidden_BLD, labels_BL, weights_BL)
         else:
+            score_tokens.refuse_smoothing("with model.samples no score of all words is computed")
             first_BL = jnp.zeros(labels_BL.shape, jnp.int32)
             loss_sum, num_correct = cross_entropy(scores, first_BL, weights_BL)
         sums |= {f"{name}_lm": loss_sum, f"{name}_lm_accuracy": num_correct}

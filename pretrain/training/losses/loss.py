@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.distributed.precision import cast_params
+from pretrain.overrides import ConfigError
 from pretrain.training.cross_entropy import (
     MAX_SCORES_PER_ROW,
     take_scores,
@@ -38,6 +39,14 @@ class ScoreTokens:
     scores_at_once: float = MAX_SCORES_PER_ROW
     label_smoothing: float = 0.0
     take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores
+
+    def refuse_smoothing(self, reason: str) -> None:
+        """Raise a ConfigError with the reason if labels are smoothed."""
+        if self.label_smoothing:
+            raise ConfigError(
+                f"train.label_smoothing={self.label_smoothing:g}: {reason}; "
+                "give train.label_smoothing=0"
+            )
 
     def __call__(
         self, hidden_BTD: jax.Array, labels_BT: jax.Array, weights_BT: jax.Array

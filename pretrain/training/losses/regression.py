@@ -14,6 +14,7 @@ def compute_sums(
     scores_BC: jax.Array, score_tokens: ScoreTokens, batch: Batch
 ) -> dict[str, jax.Array]:
     """Return the sum of the squared errors."""
+    score_tokens.refuse_smoothing("the squared error of a score has no labels to smooth")
     squared_error_B = jnp.square(scores_BC[:, 0] - batch["labels"])
     return {"regression": (squared_error_B * batch["label_weights"]).sum()}
 

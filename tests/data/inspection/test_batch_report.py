@@ -11,6 +11,7 @@ import pytest
 from data.config import Data
 from data.inspection.article_checks import split_at_ids
 from data.inspection.batch_report import inspect_batches
+from data.inspection.damages import compute_span_moments
 from data.objectives import (
     BidirectionalLm,
     CausalLm,
@@ -26,8 +27,10 @@ from data.objectives import (
     SpanCorruption,
     WordsAndPictures,
 )
+from data.objectives.denoising import compute_poisson_cdf, draw_spans
 from data.objectives.masking import Masker
 from data.pipeline import Stream
+from data.rows import hashing
 from data.rows.full_sentences import SentenceRows
 from data.vocabulary.field_tokens import find_fields
 from pretrain.__main__ import main
@@ -106,6 +109,28 @@ def test_sound_batches_pass(make, name):
         and len(report["rows"]) == 3
     )
     json.dumps(report)
+
+
+@pytest.mark.parametrize("mean_span", [1.0, 1.5, 9.0])
+def test_as_many_masks_pass_as_spans_are_drawn(bytes_store, mean_span):
+    """640 rows: with short spans more masks are drawn than count."""
+    objective = Denoising(length=66, noise_density=0.3, mean_span=mean_span)
+    stream = Stream(bytes_store, Data(objective=objective, batch_size=64), seed=3)
+    assert list_failures(inspect_batches(stream, step=0, batches=10)) == []
+
+
+@pytest.mark.parametrize(("number", "mean"), [(0, 3.0), (1, 1.0), (7, 1.0), (20, 3.0), (90, 2.5)])
+def test_moments_of_the_number_of_spans(number, mean):
+    """Against 20,000 rows of drawn spans."""
+    _, used_BS = draw_spans(
+        hashing.derive_keys(1, np.arange(20_000)),
+        np.full(20_000, number),
+        compute_poisson_cdf(mean),
+        2 * number + 16,
+    )
+    count_B, (average, variance) = used_BS.sum(axis=1), compute_span_moments(number, mean)
+    np.testing.assert_allclose(count_B.mean(), average, atol=4 * (variance / 20_000) ** 0.5 + 1e-9)
+    np.testing.assert_allclose(count_B.var(), variance, rtol=0.06, atol=1e-9)
 
 
 def show_all(batch, stream):

@@ -11,6 +11,7 @@ import pytest
 
 from data.objectives import OBJECTIVES
 from pretrain.config import load
+from pretrain.overrides import ConfigError
 from pretrain.training.cross_entropy import (
     cross_entropy,
     take_scores_on_gpu,
@@ -34,6 +35,24 @@ def logits_of(table, dtype=jnp.float32):
     return lambda y: jnp.einsum(
         "btd,vd->btv", y, table.astype(dtype), preferred_element_type=jnp.float32
     )
+
+
+@pytest.mark.parametrize(
+    ("objective", "states"),
+    [
+        ("answer_span", jnp.zeros((2, 3, 2))),
+        ("regression", jnp.zeros((2, 1))),
+        (
+            "bidirectional_lm",
+            SimpleNamespace(forward_labels_BL=jnp.zeros((2, 3)), forward_scores=jnp.zeros((2, 3))),
+        ),
+    ],
+)
+def test_a_loss_without_smoothing_refuses_it(objective, states):
+    compute_sums = find_loss(objective).compute_sums
+    batch = dict.fromkeys(("attention_mask", "labels", "label_weights"), jnp.ones((2, 3)))
+    with pytest.raises(ConfigError, match=r"train.label_smoothing=0.1: .*; give .*smoothing=0$"):
+        compute_sums(states, ScoreTokens(jnp.asarray, label_smoothing=0.1), batch)
 
 
 @pytest.mark.slow
