@@ -70,6 +70,50 @@ def pair_with_previous(x_BHNC: jax.Array) -> jax.Array:
     return jnp.concatenate([jnp.roll(x_BHNC, 1, axis=2), x_BHNC], axis=3)
 
 
+def average_chunks(
+    q_BHNCK: jax.Array,
+    k_BHNCK: jax.Array,
+    v_BHNCK: jax.Array,
+    positions_BHNC: jax.Array | None,
+    ids_BHNC: jax.Array | None,
+    *,
+    scale: float,
+    avoids_self: bool,
+    drop: Callable[[jax.Array], jax.Array] | None,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the average of the values that each query attends to, and log(sum(exp(scores))).
+
+    Args:
+      q_BHNCK: the queries of the chunks.
+      k_BHNCK: their keys.
+      v_BHNCK: their values.
+      positions_BHNC: int32, the positions of the tokens in the row; None: in the order of the row.
+      ids_BHNC: int32, the texts of the tokens; None: one text.
+      scale: factor of the scores.
+      avoids_self: whether a query attends to itself only where it may attend to nothing else.
+      drop: dropout of the weights [B, H, N, C, W], or None.
+
+    Returns:
+      [B, H, N, C, K] in the dtype of v, and float32 [B, H, N, C].
+    """
+    if positions_BHNC is None:
+        N, C = q_BHNCK.shape[2:4]
+        positions_BHNC = jnp.arange(N * C).reshape(1, 1, N, C)
+    scores_BHNCW = scale * jnp.einsum(
+        "bhnck,bhnwk->bhncw",
+        q_BHNCK,
+        pair_with_previous(k_BHNCK),
+        preferred_element_type=jnp.float32,
+    )
+    scores_BHNCW = hide_keys(scores_BHNCW, positions_BHNC, ids_BHNC, avoids_self)
+    totals_BHNC1 = jax.nn.logsumexp(scores_BHNCW, axis=-1, keepdims=True)
+    weights_BHNCW = jnp.exp(scores_BHNCW - totals_BHNC1).astype(v_BHNCK.dtype)
+    if drop is not None:
+        weights_BHNCW = drop(weights_BHNCW)
+    out_BHNCK = jnp.einsum("bhncw,bhnwk->bhnck", weights_BHNCW, pair_with_previous(v_BHNCK))
+    return out_BHNCK, totals_BHNC1[..., 0]
+
+
 def attend_in_chunks(
     q_BLHK: jax.Array,
     k_BLHK: jax.Array,
@@ -79,6 +123,7 @@ def attend_in_chunks(
     segment_ids: tuple[jax.Array, jax.Array] | None = None,
     scale: float | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
+    average: Callable[..., tuple[jax.Array, jax.Array]] = average_chunks,
 ) -> jax.Array:
     """Return causal attention to the keys of two chunks, [B, L, H, K] in the dtype of v.
 
@@ -94,6 +139,7 @@ def attend_in_chunks(
         to its own segment.
       scale: factor of the scores; K ** -0.5 by default.
       drop: a `models.layers.dropout.KeyedDropout` of the attention weights, or None.
+      average: a function with the signature of `average_chunks`.
     """
     B, L, H, K = q_BLHK.shape
     C, P = chunks.size, -(-L // chunks.multiple) * chunks.multiple
@@ -103,7 +149,7 @@ def attend_in_chunks(
     if ids_BP is None and P > L:
         ids_BP = jnp.broadcast_to(jnp.where(jnp.arange(P) < L, 0, PADDING_SEGMENT), (B, P))
     if chunks.buckets_BHRL is None:
-        places, sort, positions_BHNC = None, _split_row, jnp.arange(P).reshape(1, 1, -1, C)
+        places, sort, positions_BHNC = None, _split_row, None
     else:
         buckets_BHRP = jnp.moveaxis(pad(jnp.moveaxis(chunks.buckets_BHRL, -1, 1)), 1, -1)
         order, places = sort_positions(buckets_BHRP, ids_BP)
@@ -112,21 +158,19 @@ def attend_in_chunks(
     if ids_BP is not None:
         ids_BHNC = sort(jnp.broadcast_to(ids_BP[:, None, :, None], (B, H, P, 1)), C)[..., 0]
     q_BHNCK, k_BHNCK, v_BHNCK = (sort(pad(x).swapaxes(1, 2), C) for x in (q_BLHK, k_BLHK, v_BLHK))
-    scores_BHNCW = factor * jnp.einsum(
-        "bhnck,bhnwk->bhncw",
+    out_BHNCK, totals_BHNC = average(
         q_BHNCK,
-        pair_with_previous(k_BHNCK),
-        preferred_element_type=jnp.float32,
+        k_BHNCK,
+        v_BHNCK,
+        positions_BHNC,
+        ids_BHNC,
+        scale=factor,
+        avoids_self=chunks.avoids_self,
+        drop=drop,
     )
-    scores_BHNCW = hide_keys(scores_BHNCW, positions_BHNC, ids_BHNC, chunks.avoids_self)
-    totals_BHNC1 = jax.nn.logsumexp(scores_BHNCW, axis=-1, keepdims=True)
-    weights_BHNCW = jnp.exp(scores_BHNCW - totals_BHNC1).astype(v_BLHK.dtype)
-    if drop is not None:
-        weights_BHNCW = drop(weights_BHNCW)
-    out_BHNCK = jnp.einsum("bhncw,bhnwk->bhnck", weights_BHNCW, pair_with_previous(v_BHNCK))
     out_BHRPK = out_BHNCK.reshape(B, H, -1, P, out_BHNCK.shape[-1])
     if places is not None:
-        out_BHRPK = weigh_rounds(out_BHRPK, totals_BHNC1.reshape(B, H, -1, P), places)
+        out_BHRPK = weigh_rounds(out_BHRPK, totals_BHNC.reshape(B, H, -1, P), places)
     return out_BHRPK.sum(2)[:, :, :L].swapaxes(1, 2)
 
 

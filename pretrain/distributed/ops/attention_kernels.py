@@ -1,8 +1,8 @@
-"""The attention kernel of a mesh: Splash or whole rows on TPU, cuDNN on NVIDIA GPUs, else XLA.
+"""The attention kernel of a mesh: Splash, whole rows or chunks on TPU, cuDNN on NVIDIA GPUs.
 
 XLA computes what no kernel of the platform supports. The kernels never hold the scores of all pairs
 of a batch. Splash and cuDNN cannot apply dropout to the weights in a way that a training step could
-repeat; the whole-row kernel drops the weights that XLA would drop. The reason against a kernel is
+repeat; the other kernels drop the weights that XLA would drop. The reason against a kernel is
 reported once.
 
 B batch   L length of queries   M length of keys   H heads   K head width
@@ -21,6 +21,10 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.attention_parts import attend_in_parts
+from pretrain.distributed.ops.chunk_attention.sharded import (
+    attend_with_chunks,
+    find_chunk_obstacle,
+)
 from pretrain.distributed.ops.cudnn_attention import attend_with_cudnn, find_cudnn_obstacle
 from pretrain.distributed.ops.row_attention.sharded import attend_with_rows, find_row_obstacle
 from pretrain.distributed.ops.softmax import attend, move_shared_dropout
@@ -50,6 +54,17 @@ KERNELS = {
     ),
     "gpu": (AttentionKernel("cuDNN", find_cudnn_obstacle, attend_with_cudnn),),
 }
+# The same for a mask with chunks.
+CHUNK_KERNELS = {
+    "tpu": (AttentionKernel("chunk kernel", find_chunk_obstacle, attend_with_chunks),),
+}
+
+
+def list_kernels(platform: str, mask: Mask | jax.Array | None) -> tuple[AttentionKernel, ...]:
+    """Return the kernels of a platform for a mask, the preferred one first."""
+    if isinstance(mask, Mask) and mask.chunks is not None and platform in CHUNK_KERNELS:
+        return CHUNK_KERNELS[platform]
+    return KERNELS[platform]
 
 
 def make_attend(
@@ -89,7 +104,7 @@ def make_attend(
     ) -> jax.Array:
         v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
         reasons = []
-        for kernel in KERNELS[platform]:
+        for kernel in list_kernels(platform, mask):
             reason = kernel.find_obstacle(q_BLHK, k_BMHK, mask, bias, drop, options["mesh"])
             if reason is None:
                 report_kernel(kernel.name, ", ".join(reasons) or None)

@@ -53,8 +53,6 @@ def find_splash_obstacle(
         return "takes no memory before the queries"
     if mask is not None and (reason := find_pattern_obstacle(mask)):
         return reason
-    if mask is not None and mask.chunks is not None:
-        return "takes no chunks of sorted keys"
     if mask is not None and mask.window is not None and L != M:
         return f"takes a window only for equal numbers of queries and keys, not for {L} and {M}"
     for length, shards in ((L, mesh.shape["sequence"]), (M, 1)):

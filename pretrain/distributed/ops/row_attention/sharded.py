@@ -52,7 +52,7 @@ def find_row_obstacle(
         reason = f"takes a mask of pairs of [B, 1, L, M], not {list(mask.shape)}"
     else:
         reason = None
-    if reason := reason or _find_drop_obstacle(drop):
+    if reason := reason or find_drop_obstacle(drop):
         return reason
     if mesh.shape["sequence"] > 1:
         return "needs all positions of a row on one device"
@@ -101,8 +101,6 @@ def _find_mask_obstacle(mask: Mask | None, L: int, M: int, bias: Any) -> str | N
         return "takes no decoding step"
     if mask.pattern:
         return "has no sparse patterns"
-    if mask.chunks is not None:
-        return "takes no chunks of sorted keys"
     if bias is None and mask.find_block_pattern(L, M):
         return f"computes all pairs near a window of {mask.window}, and XLA blocks of its length"
     return None
@@ -127,7 +125,8 @@ def _find_square_obstacle(
     return None
 
 
-def _find_drop_obstacle(drop: KeyedDropout | None) -> str | None:
+def find_drop_obstacle(drop: KeyedDropout | None) -> str | None:
+    """Return why a kernel of this project cannot drop weights, or None."""
     if drop is None:
         return None
     if drop.rate == 1 or drop.broadcast_dims or drop.drop_fn not in (drop_by_hash, drop_on_shard):

@@ -112,7 +112,7 @@ def test_errors_in_bfloat16_are_those_of_attend():
 
 def test_a_long_row_on_a_mesh_is_attend():
     """Its squares are those that a chip would have; no option chooses them."""
-    mesh = make_mesh(Mesh(2, 1, 1, 2), jax.devices()[:4])
+    mesh = make_mesh(Mesh(2, 1, 2), jax.devices()[:4])
     arrays, mask = distances.draw_causal(LONG, 0)
     options = dict(mask=mask, drop=make_drop(0.1))
     with jax.set_mesh(mesh):

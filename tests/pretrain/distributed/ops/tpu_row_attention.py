@@ -1,4 +1,4 @@
-"""Compile the whole-row kernel for TPUs that are not attached, and print what is found as JSON.
+"""Compile the whole-row and the chunk kernel for TPUs that are not attached, and print JSON.
 
 A process of its own, because libtpu reads its settings once.
 """
@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from models.layers.dropout import KeyedDropout  # noqa: E402
+from models.layers.long_rows.key_chunks import KeyChunks  # noqa: E402
 from models.layers.masks import Mask  # noqa: E402
 from models.layers.relative.distance_bias import DistanceBias, TextScores  # noqa: E402
 from pretrain.config import Mesh  # noqa: E402
@@ -43,6 +44,13 @@ DISTANCE_CALLS = {
     "Transformer-XL on v4": ("v4:2x2x1", 2, 150, 0, 150, 10, 41),
     "a long row of Transformer-XL on v5p": ("v5p:2x2x1", 1, 8192, 0, 150, 2, 41),
     "a long row of the Music Transformer on v5e": ("v5e:2x2", 1, 8192, 0, 0, 2, 64),
+}
+
+# {name: (topology, rows, L, heads, head width, chunk, rounds, rate)}; 0 rounds: in the row's order
+CHUNK_CALLS = {
+    "hashed chunks of the Reformer on v4": ("v4:2x2x1", 1, 4096, 2, 128, 256, 4, 0.1),
+    "local chunks of the Reformer on v5e": ("v5e:2x2", 1, 8192, 2, 128, 128, 0, 0.2),
+    "chunks of narrow heads on v6e": ("v6e:2x2", 2, 2048, 2, 64, 128, 1, 0.0),
 }
 
 
@@ -109,6 +117,26 @@ def compile_distances(topology, B, L, P, memory, H, K):
     return count_kernels(mesh, compute, arguments, 7, (B, H, X, N))
 
 
+def compile_chunks(topology, B, L, H, K, chunk, rounds, rate):
+    """Return the same for chunks of sorted keys in a row of texts."""
+    mesh, shape = make_machine(topology)
+
+    def compute(q, k, v, buckets, segment_ids, key):
+        chunks = KeyChunks(chunk, chunk, buckets, avoids_self=buckets is not None)
+        mask = Mask(causal=True, segment_ids=(segment_ids, segment_ids), chunks=chunks)
+        drop = KeyedDropout(key, rate, (), drop_by_hash) if rate else None
+        return make_attend(mesh)(q, k, v, mask=mask, drop=drop)
+
+    arguments = (
+        *(shape(B, L, H, K) for _ in range(3)),
+        shape(B, H, rounds, L, dtype=jnp.int32) if rounds else None,
+        shape(B, L, dtype=jnp.int32),
+        shape(2, dtype=jnp.uint32),
+    )
+    num_chunks = max(rounds, 1) * L // chunk
+    return count_kernels(mesh, compute, arguments, 3, (B, H, num_chunks, chunk, 2 * chunk))
+
+
 def count_kernels(mesh, compute, arguments, num_floats, pairs):
     """Return the kernels of a function and of its gradient, and the arrays of the shape `pairs`."""
 
@@ -128,4 +156,5 @@ def count_kernels(mesh, compute, arguments, num_floats, pairs):
 if __name__ == "__main__":
     found = {name: compile_gradient(*call) for name, call in CALLS.items()}
     found |= {name: compile_distances(*call) for name, call in DISTANCE_CALLS.items()}
+    found |= {name: compile_chunks(*call) for name, call in CHUNK_CALLS.items()}
     json.dump(found, sys.stdout)
