@@ -21,7 +21,7 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.attention_parts import attend_in_parts
-from pretrain.distributed.ops.chunk_attention.sharded import (
+from pretrain.distributed.ops.chunk_attention.chunk_shards import (
     attend_with_chunks,
     find_chunk_obstacle,
 )

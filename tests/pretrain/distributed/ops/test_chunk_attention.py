@@ -20,8 +20,8 @@ from models.layers.long_rows.key_chunks import KeyChunks, attend_in_chunks, aver
 from models.layers.masks import Mask
 from pretrain.config import Mesh
 from pretrain.distributed.ops.attention_kernels import make_attend
-from pretrain.distributed.ops.chunk_attention.call import average_local_chunks, choose_chunks
-from pretrain.distributed.ops.chunk_attention.sharded import (
+from pretrain.distributed.ops.chunk_attention.chunk_call import average_local_chunks, choose_chunks
+from pretrain.distributed.ops.chunk_attention.chunk_shards import (
     attend_with_chunks,
     find_chunk_obstacle,
 )
@@ -209,9 +209,9 @@ def test_a_program_fits_into_the_memory_of_a_v4():
 @pytest.mark.parametrize("platform", ["tpu", "gpu"])
 def test_masks_with_chunks_have_kernels_of_their_own(platform, monkeypatch):
     """On a GPU there is none, and XLA computes them."""
-    said = []
+    reports = []
     mesh = make_machine(platform)
-    attend_on = make_attend(mesh, lambda *words: said.append(words))
+    attend_on = make_attend(mesh, lambda *words: reports.append(words))
     q = jax.ShapeDtypeStruct((2, 512, H, 64), jnp.bfloat16)
 
     def run(q):
@@ -222,7 +222,7 @@ def test_masks_with_chunks_have_kernels_of_their_own(platform, monkeypatch):
         "tpu": "chunk kernel takes chunks of a multiple of 128 positions, not of 64",
         "gpu": "cuDNN takes no chunks of sorted keys",
     }[platform]
-    assert said == [("XLA", reason)]
+    assert reports == [("XLA", reason)]
 
 
 def test_a_plan_counts_what_it_computes_and_moves():

@@ -5,6 +5,7 @@ B batch   L length   H heads   N chunks   C positions of a chunk   K head width
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -16,7 +17,7 @@ from models.layers.dropout import KeyedDropout
 from models.layers.long_rows.key_chunks import attend_in_chunks
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
-from pretrain.distributed.ops.chunk_attention.call import average_local_chunks, choose_chunks
+from pretrain.distributed.ops.chunk_attention.chunk_call import average_local_chunks, choose_chunks
 from pretrain.distributed.ops.row_attention.sharded import find_drop_obstacle
 from pretrain.distributed.ops.row_attention.tiles import LANES
 from pretrain.distributed.sharding import BATCH
@@ -81,32 +82,22 @@ def attend_with_chunks(
     def average_chunks(
         *arrays: jax.Array | None, drop: KeyedDropout | None, **options: Any
     ) -> tuple[jax.Array, jax.Array]:
-        def average_part(
-            q: jax.Array, *others: jax.Array | None, drop: KeyedDropout | None
-        ) -> tuple[jax.Array, jax.Array]:
-            first_row = jax.lax.axis_index(BATCH[0]) * q.shape[0]
-            first_head = jax.lax.axis_index(heads_axis) * q.shape[1] if heads_axis else 0
-            return average_local_chunks(
-                q,
-                *others,
-                drop=drop,
-                first=(first_row, first_head),
-                num_heads=H,
-                interpret=interpret,
-                **options,
-            )
-
-        if on_shard:
-            return average_part(*arrays, drop=drop)
-        compute = jax.shard_map(
-            lambda arrays, drop: average_part(*arrays, drop=drop),
-            mesh=mesh,
-            in_specs=(spec, P()),
-            out_specs=spec,
-            check_vma=False,  # the kernel does not say how its outputs vary
+        average: Any = partial(
+            _average_part,
+            heads_axis=heads_axis,
+            options=options | {"num_heads": H, "interpret": interpret},
         )
-        return compute(arrays, drop)
+        if not on_shard:
+            average = jax.shard_map(
+                average,
+                mesh=mesh,
+                in_specs=(*(spec,) * len(arrays), P()),
+                out_specs=spec,
+                check_vma=False,  # the kernel does not say how its outputs vary
+            )
+        return average(*arrays, drop)
 
+    assert mask.chunks is not None, "the caller has a mask with chunks"
     return attend_in_chunks(
         q_BLHK,
         k_BLHK,
@@ -116,4 +107,30 @@ def attend_with_chunks(
         scale=scale,
         drop=drop,
         average=average_chunks,
+    )
+
+
+def _average_part(
+    q_BHNCK: jax.Array,
+    k_BHNCK: jax.Array,
+    v_BHNCK: jax.Array,
+    positions_BHNC: jax.Array | None,
+    ids_BHNC: jax.Array | None,
+    drop: KeyedDropout | None,
+    *,
+    heads_axis: str | None,
+    options: dict[str, Any],
+) -> tuple[jax.Array, jax.Array]:
+    """Compute `average_local_chunks` inside `jax.shard_map`.
+
+    heads_axis: the axis of the mesh among which heads are divided, or None.
+    options: of `average_local_chunks`.
+    """
+    first_row = jax.lax.axis_index(BATCH[0]) * q_BHNCK.shape[0]
+    first_head = jax.lax.axis_index(heads_axis) * q_BHNCK.shape[1] if heads_axis else 0
+    return average_local_chunks(
+        *(q_BHNCK, k_BHNCK, v_BHNCK, positions_BHNC, ids_BHNC),
+        drop=drop,
+        first=(first_row, first_head),
+        **options,
     )

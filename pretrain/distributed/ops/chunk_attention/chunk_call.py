@@ -17,9 +17,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from models.layers.dropout import KeyedDropout
-from pretrain.distributed.ops.chunk_attention.kernels import (
-    Inputs,
-    Settings,
+from pretrain.distributed.ops.chunk_attention.chunk_kernels import (
+    ChunkInputs,
+    ChunkSettings,
     attend_backward,
     attend_forward,
 )
@@ -84,7 +84,7 @@ def average_local_chunks(
       interpret: run the kernel on a CPU, slowly.
     """
     B, H, N, C, K = q_BHNCK.shape
-    settings = Settings(
+    settings = ChunkSettings(
         chunk=C,
         chunks_per_program=chunks_per_program
         or choose_chunks(N, C, K, q_BHNCK.dtype.itemsize)
@@ -103,17 +103,18 @@ def average_local_chunks(
         None if x is None else jnp.broadcast_to(x, (B, H, N, C)).reshape(B, H, 1, N * C)
         for x in (positions_BHNC, ids_BHNC)
     )
-    out, totals = attend_chunks(Inputs(seeds, q, k, v, positions, ids), settings)
+    attend: Any = attend_chunks  # its type does not say what it returns
+    out, totals = attend(ChunkInputs(seeds, q, k, v, positions, ids), settings)
     return out.reshape(*q_BHNCK.shape[:-1], -1), totals.reshape(B, H, N, C)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
-def attend_chunks(inputs: Inputs, settings: Settings) -> tuple[jax.Array, jax.Array]:
+def attend_chunks(inputs: ChunkInputs, settings: ChunkSettings) -> tuple[jax.Array, jax.Array]:
     """Return the outputs [B, H, S, K] and log(sum(exp(scores))), float32 [B, H, 1, S]."""
     return _attend_fwd(inputs, settings)[0]
 
 
-def _attend_fwd(inputs: Inputs, settings: Settings) -> tuple[Any, Any]:
+def _attend_fwd(inputs: ChunkInputs, settings: ChunkSettings) -> tuple[Any, Any]:
     B, H, S, _ = inputs.q.shape
     out, totals = _call(
         attend_forward,
@@ -128,7 +129,7 @@ def _attend_fwd(inputs: Inputs, settings: Settings) -> tuple[Any, Any]:
     return (out, totals), (inputs, out, totals)
 
 
-def _attend_bwd(settings: Settings, residuals: Any, gradients: Any) -> tuple[Inputs]:
+def _attend_bwd(settings: ChunkSettings, residuals: Any, gradients: Any) -> tuple[ChunkInputs]:
     (inputs, out, totals), (do, d_totals) = residuals, gradients
     (B, H, S, _), C = inputs.q.shape, settings.chunk
     G = S // (C * settings.chunks_per_program)
@@ -141,7 +142,7 @@ def _attend_bwd(settings: Settings, residuals: Any, gradients: Any) -> tuple[Inp
         attend_backward, inputs, [do, totals, delta], [*results, *previous], settings
     )
     dk, dv = (_add_previous(own, before) for own, before in zip(others[:2], others[2:]))
-    return (Inputs(None, dq, dk, dv),)
+    return (ChunkInputs(None, dq, dk, dv),)
 
 
 attend_chunks.defvjp(_attend_fwd, _attend_bwd)
@@ -160,10 +161,10 @@ def _add_previous(own: jax.Array, previous: jax.Array) -> jax.Array:
 
 def _call(
     body: Callable[..., None],
-    inputs: Inputs,
+    inputs: ChunkInputs,
     others: Sequence[jax.Array],
     results: Sequence[jax.ShapeDtypeStruct],
-    settings: Settings,
+    settings: ChunkSettings,
 ) -> tuple[jax.Array, ...]:
     """Run a body for the rows, the heads and the groups of chunks.
 
@@ -171,46 +172,32 @@ def _call(
     """
     B, H, S, _ = inputs.q.shape
     C, n = settings.chunk, settings.chunks_per_program
-    num_chunks, groups = S // C, S // (C * n)
-
-    def make_block(x: Any, size: int, before: int = 0) -> pl.BlockSpec:
-        """Return the block of a program; before: in units of it, how far before."""
-        if x.ndim == 5:
-            return pl.BlockSpec((1, 1, 1, *x.shape[3:]), lambda b, h, g: (b, h, g, 0, 0))
-        steps = S // size
-
-        def find(g: Any) -> Any:
-            return (g * n - 1 + steps) % steps if before else g
-
-        if x.shape[2] == 1:
-            return pl.BlockSpec((1, 1, 1, size), lambda b, h, g: (b, h, 0, find(g)))
-        return pl.BlockSpec((1, 1, size, x.shape[3]), lambda b, h, g: (b, h, find(g), 0))
-
+    make_block = partial(_make_block, settings=settings)
     own = [x for x in inputs[1:] if x is not None]
     of_keys = inputs._replace(seeds=None, q=None)
     before = [x for x in of_keys if x is not None]
     operands = [
         (inputs.seeds, pl.BlockSpec(memory_space=pltpu.MemorySpace.SMEM)),
-        *((x, make_block(x, n * C)) for x in own),
-        *((x, make_block(x, C, before=1)) for x in before),
-        *((x, make_block(x, n * C)) for x in others),
+        *((x, make_block(x)) for x in own),
+        *((x, make_block(x, is_before=True)) for x in before),
+        *((x, make_block(x)) for x in others),
     ]
 
     def run_body(*references: Any) -> None:
         remaining = iter(references)
-        blocks = Inputs(*(None if x is None else next(remaining) for x in inputs))
-        previous = Inputs(*(None if x is None else next(remaining) for x in of_keys))
+        blocks = ChunkInputs(*(None if x is None else next(remaining) for x in inputs))
+        previous = ChunkInputs(*(None if x is None else next(remaining) for x in of_keys))
         body(blocks, previous, *remaining, settings=settings)
 
     widths = [x.shape[-1] for x in (inputs.k, inputs.v)]
     is_backward = bool(others)
-    pairs = B * H * num_chunks * C * 2 * C
+    pairs = B * H * S * 2 * C
     arrays = [*(x for x, _ in operands), *results]
     return pl.pallas_call(
         run_body,
-        grid=(B, H, groups),
+        grid=(B, H, S // (C * n)),
         in_specs=[spec for _, spec in operands],
-        out_specs=[make_block(x, n * C) for x in results],
+        out_specs=[make_block(x) for x in results],
         out_shape=list(results),
         scratch_shapes=[
             pltpu.VMEM(((n + 1) * C, width), jnp.float32) for width in widths if is_backward
@@ -224,3 +211,22 @@ def _call(
         interpret=settings.interpret,
         name=body.__name__,
     )(*(x for x, _ in operands))
+
+
+def _make_block(x: Any, *, settings: ChunkSettings, is_before: bool = False) -> pl.BlockSpec:
+    """Return the block of an array [B, H, S, K], [B, H, 1, S] or [B, H, G, C, K] of a program.
+
+    is_before: that of the chunk before those of the program, which for the first is the last.
+    """
+    if x.ndim == 5:
+        return pl.BlockSpec((1, 1, 1, *x.shape[3:]), lambda b, h, g: (b, h, g, 0, 0))
+    C, n = settings.chunk, settings.chunks_per_program
+    is_row = x.shape[2] == 1
+    size, S = C if is_before else n * C, x.shape[3] if is_row else x.shape[2]
+
+    def find_step(g: Any) -> Any:
+        return (g * n - 1 + S // C) % (S // C) if is_before else g
+
+    if is_row:
+        return pl.BlockSpec((1, 1, 1, size), lambda b, h, g: (b, h, 0, find_step(g)))
+    return pl.BlockSpec((1, 1, size, x.shape[3]), lambda b, h, g: (b, h, find_step(g), 0))

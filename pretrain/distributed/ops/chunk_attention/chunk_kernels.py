@@ -21,7 +21,7 @@ from pretrain.distributed.ops.row_attention.dropped_weights import make_keep_til
 from pretrain.distributed.ops.row_attention.tiles import LANES
 
 
-class Settings(NamedTuple):
+class ChunkSettings(NamedTuple):
     """What is known when the kernel is traced.
 
     Attributes:
@@ -43,7 +43,7 @@ class Settings(NamedTuple):
     interpret: bool = False
 
 
-class Inputs(NamedTuple):
+class ChunkInputs(NamedTuple):
     """The arrays of a call, or inside a kernel the references to the blocks of a program.
 
     Attributes:
@@ -110,7 +110,7 @@ def turn_to_column(row_1W: jax.Array, num_columns: int) -> jax.Array:
 
 
 def find_hidden_pairs(
-    inputs: Inputs, previous: Inputs, i: int, settings: Settings
+    inputs: ChunkInputs, previous: ChunkInputs, i: int, settings: ChunkSettings
 ) -> tuple[jax.Array, jax.Array]:
     """Return which pairs of chunk i are hidden, and which are a query with itself, bool [W, C]."""
     C = settings.chunk
@@ -131,7 +131,9 @@ def find_hidden_pairs(
     return ~visible, query_WC == key_WC
 
 
-def read_chunk(inputs: Inputs, previous: Inputs, i: int, settings: Settings) -> Chunk:
+def read_chunk(
+    inputs: ChunkInputs, previous: ChunkInputs, i: int, settings: ChunkSettings
+) -> Chunk:
     """Return chunk i of a program."""
     C = settings.chunk
     queries = slice(i * C, (i + 1) * C)
@@ -148,7 +150,7 @@ def read_chunk(inputs: Inputs, previous: Inputs, i: int, settings: Settings) -> 
     return Chunk(queries, q, k, v, scores, is_hidden, keep)
 
 
-def make_keep_chunk(inputs: Inputs, i: int, settings: Settings) -> jax.Array:
+def make_keep_chunk(inputs: ChunkInputs, i: int, settings: ChunkSettings) -> jax.Array:
     """Return which weights of chunk i dropout leaves, bool [W, C]."""
     C, seeds = settings.chunk, inputs.seeds
     b, h, group = (pl.program_id(axis) for axis in range(3))
@@ -159,7 +161,12 @@ def make_keep_chunk(inputs: Inputs, i: int, settings: Settings) -> jax.Array:
 
 
 def attend_forward(
-    inputs: Inputs, previous: Inputs, out_ref: Any, total_ref: Any, *, settings: Settings
+    inputs: ChunkInputs,
+    previous: ChunkInputs,
+    out_ref: Any,
+    total_ref: Any,
+    *,
+    settings: ChunkSettings,
 ) -> None:
     """Write the outputs [1, 1, chunks C, K] of a program, and log(sum(exp(scores))) of each query.
 
@@ -180,8 +187,8 @@ def attend_forward(
 
 
 def attend_backward(
-    inputs: Inputs,
-    previous: Inputs,
+    inputs: ChunkInputs,
+    previous: ChunkInputs,
     do_ref: Any,
     total_ref: Any,
     delta_ref: Any,
@@ -193,7 +200,7 @@ def attend_backward(
     dk_sum: Any,
     dv_sum: Any,
     *,
-    settings: Settings,
+    settings: ChunkSettings,
 ) -> None:
     """Write the gradients of a program's queries, keys and values, and of the chunk before them.
 
