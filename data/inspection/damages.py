@@ -91,4 +91,6 @@ def compute_span_moments(num_hidden: int, mean_span: float) -> tuple[float, floa
         log_pmf_N = sums_N * math.log(average) - average - log_factorials_N
         tail = float(np.exp(log_pmf_N).sum())
         mean, square = mean + tail, square + (2 * k + 1) * tail
-    return mean, square - mean * mean
+        if tail < 1e-15:  # of the following k it is still less
+            break
+    return mean, max(square - mean * mean, 0.0)

@@ -44,7 +44,8 @@ class Train:
     # none: `compute_dtype`, in which each device computes its own.
     exchange_dtype: Literal["bfloat16", "float32"] | None = None
     # Share of a label's probability that is spread evenly over all tokens, or classes, in training
-    # only (Szegedy et al. 2016, section 7). Labels of sentence pairs are not smoothed.
+    # only (Szegedy et al. 2016, section 7). Labels of sentence pairs and of replaced tokens, and
+    # what a teacher predicts, are not smoothed.
     label_smoothing: float = 0.0
     # Decay of the exponential moving average of the parameters, such as 0.9999; 0: no average.
     # `average --ema` makes a workdir of the average, for evaluation and export. It is part of the

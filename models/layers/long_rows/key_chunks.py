@@ -84,7 +84,7 @@ def average_chunks(
     """Return the average of the values that each query attends to, and log(sum(exp(scores))).
 
     Args:
-      q_BHNCK: the queries of the chunks.
+      q_BHNCK: the queries of the chunks, of two or more.
       k_BHNCK: their keys.
       v_BHNCK: their values.
       positions_BHNC: int32, the positions of the tokens in the row; None: in the order of the row.

@@ -23,7 +23,13 @@ from pretrain.distributed.ops.chunk_attention.chunk_kernels import (
     attend_backward,
     attend_forward,
 )
-from pretrain.distributed.ops.row_attention.tiles import SMALL_VMEM, TILE_ARRAYS, VMEM_RESERVE
+from pretrain.distributed.ops.row_attention.tiles import (
+    LANES,
+    SMALL_VMEM,
+    TILE_ARRAYS,
+    VMEM_RESERVE,
+    round_up,
+)
 
 MAX_POSITIONS = 1024  # of the chunks of a program; more take long to compile
 
@@ -50,9 +56,9 @@ def count_vmem_bytes(num_chunks: int, C: int, K: int, itemsize: int) -> int:
 
     It holds each block twice, to load the next one meanwhile: queries, keys, values, the gradients
     of these and of the output; the keys and values of the chunk before, and their gradients in
-    float32. The gradients of keys and values are summed in float32.
+    float32. The gradients of keys and values are summed in float32. A head takes whole lanes.
     """
-    own, scores = num_chunks * C, 2 * C * C
+    K, own, scores = round_up(K, LANES), num_chunks * C, 2 * C * C
     blocks = K * (7 * own + 2 * C) * itemsize + 2 * C * K * 4
     return round(2 * blocks + 2 * (own + C) * K * 4 + TILE_ARRAYS * scores * 4 + VMEM_RESERVE)
 

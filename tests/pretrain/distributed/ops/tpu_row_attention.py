@@ -46,11 +46,13 @@ DISTANCE_CALLS = {
     "a long row of the Music Transformer on v5e": ("v5e:2x2", 1, 8192, 0, 0, 2, 64),
 }
 
-# {name: (topology, rows, L, heads, head width, chunk, rounds, rate)}; 0 rounds: in the row's order
+# {name: (topology, rows, L, heads, head width, chunk, rounds, rate, dtype)}; 0 rounds: in the row's
+# order
 CHUNK_CALLS = {
-    "hashed chunks of the Reformer on v4": ("v4:2x2x1", 1, 4096, 2, 128, 256, 4, 0.1),
-    "local chunks of the Reformer on v5e": ("v5e:2x2", 1, 8192, 2, 128, 128, 0, 0.2),
-    "chunks of narrow heads on v6e": ("v6e:2x2", 2, 2048, 2, 64, 128, 1, 0.0),
+    "hashed chunks of the Reformer on v4": ("v4:2x2x1", 1, 4096, 2, 128, 256, 4, 0.1, jnp.bfloat16),
+    "local chunks of the Reformer on v5e": ("v5e:2x2", 1, 8192, 2, 128, 128, 0, 0.2, jnp.bfloat16),
+    "chunks of narrow heads on v6e": ("v6e:2x2", 2, 2048, 2, 64, 128, 1, 0.0, jnp.bfloat16),
+    "chunks of heads of 192 on v4": ("v4:2x2x1", 1, 2048, 1, 192, 128, 2, 0.1, jnp.float32),
 }
 
 
@@ -117,7 +119,7 @@ def compile_distances(topology, B, L, P, memory, H, K):
     return count_kernels(mesh, compute, arguments, 7, (B, H, X, N))
 
 
-def compile_chunks(topology, B, L, H, K, chunk, rounds, rate):
+def compile_chunks(topology, B, L, H, K, chunk, rounds, rate, dtype):
     """Return the same for chunks of sorted keys in a row of texts."""
     mesh, shape = make_machine(topology)
 
@@ -128,7 +130,7 @@ def compile_chunks(topology, B, L, H, K, chunk, rounds, rate):
         return make_attend(mesh)(q, k, v, mask=mask, drop=drop)
 
     arguments = (
-        *(shape(B, L, H, K) for _ in range(3)),
+        *(shape(B, L, H, K, dtype=dtype) for _ in range(3)),
         shape(B, H, rounds, L, dtype=jnp.int32) if rounds else None,
         shape(B, L, dtype=jnp.int32),
         shape(2, dtype=jnp.uint32),
