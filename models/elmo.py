@@ -11,6 +11,7 @@ B batch   L length   C characters of a word   N = B L words   E character width 
 F filters   D width of a direction   S samples   V targets
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +30,13 @@ from models.layers.recurrent.bidirectional import ForwardBackwardLstm, Layers
 NUM_CHARACTERS = 261  # bytes, the ends of a sentence and of a word, and what follows a word
 SENTENCE_ENDS = (257, 258)  # what stands for the beginning and the end of a sentence
 ACTIVATIONS = {"relu": nn.relu, "tanh": nn.tanh}
+
+
+def init_characters(
+    key: jax.Array, shape: Sequence[int], dtype: jnp.dtype = jnp.float32
+) -> jax.Array:
+    """Return numbers that are uniform between -1 and 1, as in the released code."""
+    return jax.random.uniform(key, shape, dtype, -1.0, 1.0)
 
 
 class Highway(nn.Module):
@@ -65,7 +73,7 @@ class WordReader(nn.Module):
         embed = Embed(
             NUM_CHARACTERS,
             c.character_width,
-            nn.initializers.uniform(1.0),
+            init_characters,
             self.ops,
             name="character_embedding",
         )
@@ -270,7 +278,9 @@ class Elmo(nn.Module):
         """
         is_read_BL = attention_mask.astype(bool)
         x_BLD = self.words(token_ids)
-        layers = self.bilm(x_BLD, x_BLD, train, attention_mask=is_read_BL)
+        # Layers that are not trained have no dropout: the representation is a function of the text.
+        is_dropping = train and not self.config.frozen
+        layers = self.bilm(x_BLD, x_BLD, is_dropping, attention_mask=is_read_BL)
         mixed_BLD = self.mix_layers(layers)
         is_word_BL = is_read_BL
         for end in SENTENCE_ENDS:

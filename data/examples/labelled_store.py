@@ -26,7 +26,9 @@ def split_examples(examples: list[Any], share: float) -> tuple[list[Any], list[A
     limit = round(share * (1 << 64))
     sides: tuple[list[Any], list[Any]] = [], []
     for example in examples:
-        sides[hash_text("\n".join(example.texts).encode()) < limit].append(example)
+        sides[hash_text("\n".join(example.texts).encode(errors="surrogatepass")) < limit].append(
+            example
+        )
     if not all(sides):
         raise ValueError(
             f"a held-out share of {share:g} of {len(examples)} examples leaves {len(sides[0])} to "

@@ -150,7 +150,9 @@ def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, in
     if "answers" in record:
         value = record["answers"]
         if isinstance(value, dict):
-            texts, starts = (list(value.get(name, ())) for name in ("text", "answer_start"))
+            texts, starts = (
+                _parse_list(value.get(name, ()), name, place) for name in ("text", "answer_start")
+            )
         elif isinstance(value, list) and all(
             isinstance(answer, dict) and {"text", "answer_start"} <= answer.keys()
             for answer in value
@@ -188,6 +190,13 @@ def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, in
         ),
         *((_parse_answer_text(answer, place), None) for answer in further),
     )
+
+
+def _parse_list(value: Any, name: str, place: str) -> list[Any]:
+    if isinstance(value, (list, tuple)) or hasattr(value, "__array__"):
+        return list(value)
+    kind = type(value).__name__
+    raise ValueError(f"{place}: column 'answers': {name!r} is {kind}, not a list")
 
 
 def _parse_answer_text(value: Any, place: str) -> str:

@@ -1,6 +1,7 @@
 """Read tables of examples: lines of columns after a line of their names."""
 
 import csv
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ def read_table(
     csv.field_size_limit(MAX_COLUMN_CHARACTERS)
     tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     options: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
-    reader, names = csv.reader(file, **options), None
+    reader, names = csv.reader(drop_mark(file), **options), None
     while True:
         place = f"{source}:{reader.line_num + 1}"
         try:
@@ -60,12 +61,18 @@ def read_table(
             yield place, record
 
 
+def drop_mark(lines: Iterable[str]) -> Iterator[str]:
+    """Iterate over lines, the first of them without the byte order mark of Excel and pandas."""
+    lines = iter(lines)
+    yield from (line.removeprefix(BOM.decode()) for line in itertools.islice(lines, 1))
+    yield from lines
+
+
 def find_names(row: list[str], place: str, suffix: str) -> tuple[list[str], bool]:
     """Return the names of the columns from the first line, and whether it is an example itself.
 
     Raises ValueError if a name appears twice.
     """
-    row[0] = row[0].removeprefix(BOM.decode())
     is_nameless = (
         suffix == ".tsv" and len(row) == 4 and row[1] in ("0", "1") and row[2] in ("", "*")
     )

@@ -33,8 +33,8 @@ class Entity(NamedTuple):
     end: int
 
 
-def find_entities(tags: Iterable[str]) -> list[Entity]:
-    """Return the entities that the tags of a sentence spell, in order.
+def find_entities(tags: Iterable[str | None]) -> list[Entity]:
+    """Return the entities that the tags of a sentence spell, in order; None is read as O.
 
     The rules are those of CoNLL's script `conlleval`, for all schemes. A word continues the entity
     of the word before it if its tag is I- or E- (L-) and the other's is B- or I- of the same type.
@@ -42,7 +42,7 @@ def find_entities(tags: Iterable[str]) -> list[Entity]:
     """
     found, start, before = [], None, (OUTSIDE, "")
     for i, tag in enumerate((*tags, OUTSIDE)):
-        letter, kind = split_tag(tag)
+        letter, kind = split_tag(OUTSIDE if tag is None else tag)
         continues = letter in "IE" and before[0] in "BI" and before[1] == kind
         if start is not None and not continues:
             found.append(Entity(before[1], start, i))

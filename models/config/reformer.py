@@ -11,6 +11,8 @@ from models.config.base import Config, ModelConfig
 class Hashing(Config):
     """Layers of "lsh": attention among tokens whose vectors fall into near buckets (section 2)."""
 
+    zero_fields: ClassVar[tuple[str, ...]] = ("seed",)
+
     chunk: int = 64  # [tokens] a query attends to its own chunk of sorted tokens and the one before
     rounds: int = 1  # of hashing, each with rotations of its own
     # The number of buckets as its factors, each even; none given: a power of two, near two a chunk.
@@ -53,6 +55,11 @@ class ReformerConfig(ModelConfig):
     # Position p has the embedding of row p div C beside that of column p mod C.
     axial_shape: tuple[int, ...] = (128, 512)  # R and C
     axial_widths: tuple[int, ...] = (256, 768)  # of both parts, which add up to the width
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mlp_chunk is not None and self.mlp_chunk < 1:
+            raise ValueError(f"mlp_chunk is {self.mlp_chunk}; it must be at least 1, or none")
 
     @property
     def length(self) -> int:

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 from models.generation.sampling import DecodingRules, PrefilledPrompt, slice_generated
 from models.layers.cache import gather_cache_rows
 
-EMPTY_SCORE = -1e9  # of an empty slot; finite, so that it can be compared and divided
+CLOSED_SCORE = -1e9  # of what is no open hypothesis; finite, so that it can be divided
+MAX_PENALTY = 5  # a power of a length by it is a float32
 
 
 class SearchState(NamedTuple):
@@ -29,7 +30,7 @@ class SearchState(NamedTuple):
     score_BW: float32, their log-likelihoods.
     cache: their key-value cache, with R rows.
     ended_BWN: int32, the best finished hypotheses, best first.
-    ended_score_BW: float32, their scores; `EMPTY_SCORE` for an empty slot.
+    ended_score_BW: float32, their scores; -inf for an empty slot.
     ended_BW: bool, False for an empty slot.
     improves_B: bool, whether an open hypothesis may still beat a finished one.
     """
@@ -52,7 +53,7 @@ class BeamSearch:
     length_penalty: exponent of the length; above 0 favours longer results, below 0 shorter ones.
 
     Raises:
-      ValueError: `beams` is below 1, or `length_penalty` is not finite.
+      ValueError: `beams` is below 1, or `length_penalty` is not from -5 to 5.
     """
 
     beams: int = 4
@@ -61,8 +62,11 @@ class BeamSearch:
     def __post_init__(self) -> None:
         if self.beams < 1:
             raise ValueError(f"beams is {self.beams}; it must be at least 1")
-        if not abs(self.length_penalty) < float("inf"):
-            raise ValueError(f"length_penalty is {self.length_penalty}; it must be finite")
+        if not abs(self.length_penalty) <= MAX_PENALTY:
+            raise ValueError(
+                f"length_penalty is {self.length_penalty}; it must be from -{MAX_PENALTY} to "
+                f"{MAX_PENALTY}"
+            )
 
     def generate_tokens(
         self, prompt: PrefilledPrompt, rules: DecodingRules, key_B: jax.Array
@@ -92,14 +96,14 @@ class BeamSearch:
 
         tokens_BWN = jnp.repeat(prompt.tokens_BN[:, None], W, axis=1)
         # All W hypotheses of a row are equal at first, so only one of them may be extended.
-        first_score_BW = jnp.full((B, W), EMPTY_SCORE).at[:, 0].set(0.0)
+        first_score_BW = jnp.full((B, W), CLOSED_SCORE).at[:, 0].set(0.0)
         search = SearchState(
             num_generated=jnp.int32(0),
             tokens_BWN=tokens_BWN,
             score_BW=first_score_BW,
             cache=gather_cache_rows(prompt.cache, jnp.repeat(jnp.arange(B), W)),
             ended_BWN=tokens_BWN,
-            ended_score_BW=jnp.full((B, W), EMPTY_SCORE),
+            ended_score_BW=jnp.full((B, W), -jnp.inf),
             ended_BW=jnp.zeros((B, W), bool),
             improves_B=jnp.ones(B, bool),
         )
@@ -141,7 +145,7 @@ class BeamSearch:
         power = (search.num_generated + 1).astype(jnp.float32) ** self.length_penalty
 
         final_BC = ends_BC & (jnp.arange(2 * W) < W) & search.improves_B[:, None]
-        final_score_BC = jnp.where(final_BC, score_BC / power, EMPTY_SCORE)
+        final_score_BC = jnp.where(final_BC, score_BC / power, -jnp.inf)
         all_scores_BX = jnp.concatenate([search.ended_score_BW, final_score_BC], axis=1)
         ended_score_BW, best_BW = jax.lax.top_k(all_scores_BX, W)
         ended_BWN = _take_candidates(
@@ -149,10 +153,10 @@ class BeamSearch:
         )
         ended_BW = _take_candidates(jnp.concatenate([search.ended_BW, final_BC], axis=1), best_BW)
 
-        score_BW, open_BW = jax.lax.top_k(jnp.where(ends_BC, EMPTY_SCORE, score_BC), W)
+        score_BW, open_BW = jax.lax.top_k(jnp.where(ends_BC, CLOSED_SCORE, score_BC), W)
         parent_BW = _take_candidates(parent_BC, open_BW)
         worst_B1 = ended_score_BW.min(axis=1, keepdims=True)
-        bar_BW = jnp.where(ended_BW, worst_B1, EMPTY_SCORE)
+        bar_BW = jnp.where(ended_BW, worst_B1, -jnp.inf)
         better_B = (score_BW[:, :1] / power > bar_BW).any(axis=1)
         return SearchState(
             num_generated=search.num_generated + 1,

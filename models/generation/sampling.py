@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+MIN_TEMPERATURE = 1e-30  # by less, logits divide to infinities
+
 
 class PrefilledPrompt(NamedTuple):
     """Prompts after the model's prefill, and the function that continues from there.
@@ -190,7 +192,7 @@ class Sample(Greedy):
     def select_tokens(self, scores_BV: jax.Array, key_B: jax.Array) -> jax.Array:
         """Return a sampled id of each row, int [B]."""
         sample = jax.vmap(jax.random.categorical)
-        scores_BV = scores_BV / self.temperature
+        scores_BV = scores_BV / max(self.temperature, MIN_TEMPERATURE)
         if self.top_k is None and self.top_p == 1:
             return sample(key_B, scores_BV)
         V = scores_BV.shape[-1]

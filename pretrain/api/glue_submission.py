@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from data.store.atomic import write_atomically
 from pretrain.finetune.text2text_task import NUMBERED
 
 # {workdir: (best step, {metric: score})} of the runs of one task, one per seed.
@@ -70,11 +71,8 @@ def write_submission(best: SeedScores, name: str, file: str, folder: str, batch_
     unlabelled = sum(result["score" if task == "stsb" else "label"] is None for result in answers)
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"{name}.tsv")
-    with open(path, "w", encoding="utf-8") as out:
-        out.write(
-            "index\tprediction\n"
-            + "".join(f"{number}\t{line}\n" for number, line in zip(numbers, lines))
-        )
+    rows = [("index", "prediction"), *zip(numbers, lines)]
+    write_atomically(path, "".join(f"{number}\t{line}\n" for number, line in rows))
     note = f", {unlabelled:,} of them without a label" if unlabelled else ""
     print(f"{path}: {len(lines):,} predictions of {workdir}{note}")
 

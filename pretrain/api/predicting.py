@@ -57,6 +57,8 @@ class PredictOptions:
             raise ValueError("--length-penalty needs --beams")
         if self.seed is not None and not sampling:
             raise ValueError("--seed needs sampling: add --temperature, --top-k or --top-p")
+        if self.seed is not None and not 0 <= self.seed < 2**32:
+            raise ValueError(f"--seed {self.seed}: must be at least 0 and below 2^32")
 
     def list_sampling(self) -> dict[str, Any]:
         """Return the options of sampling that are set."""

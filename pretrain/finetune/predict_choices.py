@@ -16,6 +16,7 @@ from data.rows.frames import find_padding
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
+from pretrain.finetune.long_pairs import shorten_pair
 from pretrain.inference.batching import make_batches, pad_length, pad_rows, round_up_to_power
 
 if TYPE_CHECKING:
@@ -48,7 +49,12 @@ class ChoicePredictor:
     ) -> list[dict[str, Any]]:
         """Return the result of each question."""
         rows = [
-            self.tokenizer.encode_batch([(question.texts[0], text) for text in question.texts[1:]])
+            self.tokenizer.encode_batch(
+                [
+                    shorten_pair(self.tokenizer, (question.texts[0], text), self.length)
+                    for text in question.texts[1:]
+                ]
+            )
             for question in questions
         ]
         lengths = [pad_length(max(map(len, row))) for row in rows]

@@ -20,6 +20,7 @@ from data.rows.frames import find_padding
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.distributed.model_hooks import make_local_hooks
+from pretrain.finetune.long_pairs import shorten_pair
 from pretrain.inference.batching import (
     make_batches,
     name_places,
@@ -72,7 +73,11 @@ class LabelPredictor:
                 parse_text(part, place)
         cleaned = [clean_texts(parts) for parts in texts]
         self.open_to(cleaned)
-        encodings = self.tokenizer.encode_batch(cleaned)
+        shortened = [
+            texts if isinstance(texts, str) else shorten_pair(self.tokenizer, texts, self.length)
+            for texts in cleaned
+        ]
+        encodings = self.tokenizer.encode_batch(shortened)
         results: list[Any] = [None] * len(texts)
         for batch in make_batches(
             [pad_length(len(encoding)) for encoding in encodings], self.batch_size
@@ -116,10 +121,10 @@ class LabelPredictor:
         return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
 
 
-def clean_texts(parts: Sequence[str]) -> str | tuple[str, ...]:
+def clean_texts(parts: Sequence[str]) -> str | tuple[str, str]:
     """Return the input of the tokenizer: a text, or a pair."""
-    texts = tuple(parse_text(part, "") for part in parts)
-    return texts[0] if len(texts) == 1 else texts
+    first, *others = (parse_text(part, "") for part in parts)
+    return (first, others[0]) if others else first
 
 
 @partial(jax.jit, static_argnames=("model", "classes"))

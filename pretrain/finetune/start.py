@@ -186,15 +186,14 @@ def prepare_workdir(
         examples or another vocabulary.
     """
     from data.examples.example_store import ExampleStore
-    from pretrain.training.new_workdir import start_workdir
+    from pretrain.training.new_workdir import name_folder, report_other_origin, start_workdir
 
     objective: Any = run.data.objective
     objective.check_vocabulary(pretrained.vocabulary)
     if not os.path.exists(os.path.join(workdir, "config.json")):
         params, new = make_initial_params(run, pretrained, args.fresh)
-        folder = os.path.basename(os.path.abspath(pretrained.workdir))
         origin = {
-            "folder": folder,
+            "folder": name_folder(pretrained.workdir),
             "pretrained_step": pretrained.step,
             "task": args.task,
             "fresh": new,
@@ -207,6 +206,8 @@ def prepare_workdir(
             f"initialized at random: {', '.join(new) or 'none'}"
         )
         print(f"{workdir}: {source}")
+    else:
+        report_other_origin(workdir, pretrained.workdir, args.step)
     store: Any = run.data.store
     if os.path.exists(store) and os.listdir(store):
         found = ExampleStore.open(store)

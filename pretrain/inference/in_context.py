@@ -11,7 +11,12 @@ import numpy as np
 from jax.sharding import Mesh
 
 from pretrain.inference.in_context_scorers import Score, ScoredRow, Scorer, make_scorer
-from pretrain.inference.in_context_tasks import InContextQuestion, draw_examples, format_prompt
+from pretrain.inference.in_context_tasks import (
+    ExamplePool,
+    InContextQuestion,
+    draw_examples,
+    format_prompt,
+)
 from pretrain.inference.trained import Trained
 
 
@@ -47,10 +52,10 @@ def evaluate_task(
       attention: a list to which a line is appended for each attention kernel that is chosen.
     """
     scorer = make_scorer(trained, mesh, [] if attention is None else attention)
-    rows, num_shortened, num_cut = [], 0, 0
+    rows, num_shortened, num_cut, examples = [], 0, 0, ExamplePool(pool)
     for number, question in enumerate(questions):
         question_rows, is_shortened, is_cut = _make_prompted_rows(
-            scorer, question, draw_examples(number, question, pool, shots, seed), delimiter
+            scorer, question, draw_examples(number, question, examples, shots, seed), delimiter
         )
         rows.append(question_rows)
         num_shortened += is_shortened

@@ -14,6 +14,7 @@ Other fields are ignored. A context and its continuation are joined by a space, 
 has white space there.
 """
 
+import collections
 import dataclasses
 import json
 import os
@@ -129,10 +130,28 @@ def _check_filled(place: str, name: str, text: str) -> str:
     return text
 
 
+class ExamplePool:
+    """The questions from which examples are drawn, and where each record is among them."""
+
+    def __init__(self, questions: Sequence[InContextQuestion]) -> None:
+        self.questions, self.places = questions, collections.defaultdict(list)
+        for place, question in enumerate(questions):
+            self.places[write_record(question)].append(place)
+
+    def find_places(self, question: InContextQuestion) -> list[int]:
+        """Return the numbers, in order, of the questions with the record of `question`."""
+        return self.places.get(write_record(question), [])
+
+
+def write_record(question: InContextQuestion) -> str:
+    """Return the record of a question as text, the same for equal records."""
+    return json.dumps(question.record, sort_keys=True)
+
+
 def draw_examples(
     number: int,
     question: InContextQuestion,
-    pool: Sequence[InContextQuestion],
+    pool: ExamplePool,
     shots: int,
     seed: int,
 ) -> list[InContextQuestion]:
@@ -150,14 +169,18 @@ def draw_examples(
     """
     if not shots:
         return []
-    others = [other for other in pool if other.record != question.record]
-    if len(others) < shots:
+    same = pool.find_places(question)
+    num_others = len(pool.questions) - len(same)
+    if num_others < shots:
         raise ValueError(
             f"{question.place}: {shots} examples (--shots) are needed, and there are only "
-            f"{len(others)} other questions"
+            f"{num_others} other questions"
         )
     rng = np.random.default_rng([seed, number])
-    return [others[i] for i in rng.choice(len(others), shots, replace=False)]
+    # The number of one of the others among all questions: each equal one before it counts too.
+    skipped = np.asarray(same) - np.arange(len(same))
+    drawn = rng.choice(num_others, shots, replace=False)
+    return [pool.questions[i] for i in drawn + np.searchsorted(skipped, drawn, side="right")]
 
 
 def format_prompt(

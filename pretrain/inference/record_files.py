@@ -42,13 +42,27 @@ def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, 
 
 
 def get_text(record: Mapping[str, Any], place: str) -> str:
-    """Return the text of a record; raise a ValueError that names the place if it has none."""
+    """Return the text of a record.
+
+    Raises:
+      ValueError: it has none, or one with an unpaired surrogate; begins with the place.
+    """
     if not isinstance(record.get("text"), str):
         raise ValueError(
             f"{place}: expected an object with the field text, a string; this has "
             f"{', '.join(map(repr, record))[:200]}"
         )
+    check_characters(record["text"], f"{place}: the field text")
     return record["text"]
+
+
+def check_characters(text: str, place: str) -> None:
+    """Raise a ValueError that begins with `place` if a text has an unpaired surrogate."""
+    if half := next((char for char in text if "\ud800" <= char <= "\udfff"), None):
+        raise ValueError(
+            f"{place} has half of a character in it, {half!a}, which no tokenizer reads; leave it "
+            "out"
+        )
 
 
 def iterate_records(
@@ -123,10 +137,14 @@ def is_question_answering(objective: Objective | Mixed) -> bool:
 def open_line_writer(path: str | os.PathLike[str] | None) -> Iterator[Callable[[str], Any]]:
     """Yield a function that writes a line: to the standard output, or to a file.
 
-    The file appears when all lines are written.
+    The file appears when all lines are written. Half of a character, which UTF-8 has not, becomes
+    its escape, such as \\ud83d, by which JSON has it too.
     """
     if path is None:
-        yield print
+        yield lambda line: print(line.encode("utf-8", "backslashreplace").decode())
         return
-    with replace_file(path) as new, open(new, "w", encoding="utf-8") as file:
+    with (
+        replace_file(path) as new,
+        open(new, "w", encoding="utf-8", errors="backslashreplace") as file,
+    ):
         yield lambda line: file.write(line + "\n")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from pretrain.inference.record_files import get_text, read_records
+from pretrain.inference.record_files import check_characters, get_text, read_records
 
 Record = dict[str, Any]
 
@@ -38,9 +38,5 @@ def check_records(
         for name in ("text", *(name for name in optional if record.get(name) is not None)):
             if not isinstance(record[name], str):
                 raise ValueError(f"{place}: the field {name} is a string, or left out")
-            if half := next((char for char in record[name] if "\ud800" <= char <= "\udfff"), None):
-                raise ValueError(
-                    f"{place}: the field {name} has half of a character in it, {half!a}, which no "
-                    "tokenizer reads; leave it out"
-                )
+            check_characters(record[name], f"{place}: the field {name}")
     return records

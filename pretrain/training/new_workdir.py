@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from pretrain.distributed.sharding import format_path
 from pretrain.evaluation.model_fit import check_fit
 from pretrain.inference.trained import Trained, open_trained
 from pretrain.overrides import ConfigError
+from pretrain.terminal import escape_line
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.state import create_state, init_params
 from pretrain.workdir.checkpoints import Checkpoints
@@ -54,6 +56,34 @@ def start_workdir(
             checkpoints.wait_until_saved()
 
 
+def report_other_origin(workdir: str, source: epath.PathLike, step: int | None = None) -> None:
+    """Print a line to stderr if a workdir that exists began with another model than `source`.
+
+    Args:
+      workdir: the workdir, which is resumed.
+      source: the folder of the model whose parameters were asked for.
+      step: the step of its checkpoint; None: any.
+    """
+    path = epath.Path(workdir) / "origin.json"
+    origin = json.loads(path.read_text()) if path.exists() else {}
+    if "folder" not in origin:
+        return
+    folder, begun = origin["folder"], origin.get("pretrained_step")
+    if folder != name_folder(source) or step not in (None, begun):
+        asked = name_folder(source) + (f" at step {step}" if step is not None else "")
+        print(
+            f"note: {workdir} goes on from its own last checkpoint; it began with "
+            f"{escape_line(folder)} at step {begun}, not with {asked}. To begin with that, name "
+            "another --workdir",
+            file=sys.stderr,
+        )
+
+
+def name_folder(source: epath.PathLike) -> str:
+    """Return the last part of the path of a model's folder, as origin.json has it."""
+    return os.path.basename(os.path.abspath(source))
+
+
 # ---- of a run of images -------------------------------------------------------
 
 
@@ -68,6 +98,7 @@ def start_from(run: Run, workdir: str, source: str) -> None:
       ValueError: the workdir is remote, or this process is one of several.
     """
     if os.path.exists(os.path.join(workdir, "config.json")):
+        report_other_origin(workdir, source)
         return
     if is_remote(workdir) or jax.process_count() > 1:
         raise ValueError(
@@ -81,7 +112,7 @@ def start_from(run: Run, workdir: str, source: str) -> None:
     check_fit(run, store)
     params, new = take_body(run, trained)
     origin = {
-        "folder": os.path.basename(os.path.abspath(source)),
+        "folder": name_folder(source),
         "pretrained_step": trained.step,
         "fresh": new,
     }

@@ -11,6 +11,7 @@ import pytest
 from models import build
 from models.activations import capture_activations
 from models.config.elmo import ElmoConfig
+from models.elmo import init_characters
 from models.layers.cache import CARRY
 from models.layers.layer_layout import unflatten_params
 from pretrain.convert.hdf5_folder import open_hdf5_model
@@ -224,6 +225,28 @@ def test_sizes_that_do_not_fit_are_refused(change, message):
 def test_only_the_mix_is_learned_unless_asked(config):
     frozen = config.as_encoder().frozen_params
     assert frozen == ("words/", "bilm/") and not config.frozen_params
+
+
+def test_representations_of_a_frozen_model_have_no_dropout(config, params):
+    """In training too (Peters et al. 2018, section 3.3): what drops is the head that reads them."""
+    encoder = build(dataclasses.replace(config, dropout=0.5).as_encoder())
+    characters, mask = lay_out(SENTENCES, 6)
+
+    def encode(seed):
+        return encoder.apply(
+            {"params": params},
+            *(characters, mask, None),
+            train=True,
+            method="encode",
+            rngs={"dropout": jax.random.key(seed)},
+        )[0]
+
+    np.testing.assert_array_equal(encode(0), encode(1))
+
+
+def test_characters_begin_on_both_sides_of_0():
+    drawn = init_characters(jax.random.key(0), (261, 16))
+    assert -1 <= drawn.min() < -0.99 and 0.99 < drawn.max() <= 1 and abs(drawn.mean()) < 0.05
 
 
 # ---- the released file -----------------------------------------------------------

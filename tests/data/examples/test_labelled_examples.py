@@ -47,6 +47,19 @@ def quote_field(text):
     return '"' + text.replace('"', '""') + '"'
 
 
+def test_a_mark_before_quoted_names_is_no_part_of_them(tmp_path):
+    """As pandas writes them, with `encoding="utf-8-sig", quoting=csv.QUOTE_ALL`."""
+    path = write_file(tmp_path / "a.csv", '\ufeff"text","label"\n"a, b","1"\n')
+    (found,) = labelled_examples.read_examples(str(path), ONE, parse_class)
+    assert found.texts == ("a, b",) and found.label == "1"
+
+
+def test_a_share_takes_half_of_a_character():
+    examples = [Example((f"\ud83d {i}",), "a", "here") for i in range(40)]
+    train, heldout = labelled_store.split_examples(examples, 0.5)
+    assert len(train) + len(heldout) == 40
+
+
 def test_three_forms_are_the_same_examples(tmp_path):
     jsonl = (
         "\ufeff"

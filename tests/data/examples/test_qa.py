@@ -264,6 +264,16 @@ def test_errors_are_reported_with_its_place(tmp_path, name, content, message):
         read_questions(path, False, BadExamples(path))
 
 
+@pytest.mark.parametrize("texts", ["fox", None, 3])
+def test_answers_that_are_no_list_can_be_left_out(tmp_path, texts):
+    record = make_question(answers={"text": texts, "answer_start": [0]})
+    path = write_content(tmp_path / "a.jsonl", [make_question(id="c"), record])
+    bad = BadExamples(path, skip=True)
+    assert [one.id for one in read_questions(path, False, bad)] == ["c"] and bad.count == 1
+    with pytest.raises(ValueError, match=":2: column 'answers': 'text' is .*, not a list"):
+        read_questions(path, False, BadExamples(path))
+
+
 def test_bad_answers_can_be_left_out(tmp_path):
     path = write_content(
         tmp_path / "a.jsonl", [make_question(), make_question(answer="dog"), make_question(id="c")]

@@ -156,3 +156,7 @@ def test_a_type_has_all_tags_of_its_scheme():
         {"B", "O"}, "bilou"
     ) == ("O", "B", "I", "L", "U")
     assert list_tags({"NN", "DT"}, "plain") == ("DT", "NN")
+
+
+def test_a_word_without_a_tag_ends_an_entity():
+    assert find_entities(["B-X", None, "I-X"]) == find_entities(["B-X", "O", "I-X"])

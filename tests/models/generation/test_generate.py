@@ -330,16 +330,31 @@ def test_wide_beams_find_the_best_row(penalty, seed):
         ]
 
 
+@pytest.mark.parametrize("penalty", [-5.0, 5.0])
+def test_the_least_and_the_largest_penalty_write_a_row(penalty):
+    """Scores of hypotheses then are below -1e9, and still above those of empty slots."""
+    written = continue_prompts(
+        Table(50),
+        make_bigrams(4, V=50),
+        INPUTS,
+        LENGTHS,
+        length=64,
+        pad=49,
+        strategy=BeamSearch(2, penalty),
+    )
+    assert (np.asarray(written) != 49).any(axis=1).all()
+
+
 def test_one_beam_and_the_likeliest_of_one_are_greedy():
     how = {"length": 20, "no_repeat_ngram": 2}
     found = [
         continue_prompts(
             Table(50), make_bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how
         )
-        for strategy in (Greedy(), BeamSearch(1), Sample(top_k=1))
+        for strategy in (Greedy(), BeamSearch(1), Sample(top_k=1), Sample(temperature=1e-38))
     ]
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
 
 
 # ---- sampling -----------------------------------------------------------------
@@ -429,7 +444,8 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
     ("make", "message"),
     [
         (lambda: BeamSearch(0), "beams is 0; it must be at least 1"),
-        (lambda: BeamSearch(2, float("nan")), "length_penalty is nan; it must be finite"),
+        (lambda: BeamSearch(2, float("nan")), "length_penalty is nan; it must be from -5 to 5"),
+        (lambda: BeamSearch(2, -6.0), "length_penalty is -6.0; it must be from -5 to 5"),
         (lambda: Sample(temperature=0), "temperature is 0; it must be positive"),
         (lambda: Sample(temperature=float("nan")), "temperature is nan"),
         (lambda: Sample(top_k=0), "top_k is 0; it must be at least 1"),

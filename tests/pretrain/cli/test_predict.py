@@ -603,6 +603,7 @@ def test_a_text_draws_by_its_number(gpt2):
         ),
         ("gpt2", ("--length-penalty", 2), "--length-penalty needs --beams"),
         ("gpt2", ("--seed", 2), "--seed needs sampling"),
+        ("gpt2", ("--temperature", 1, "--seed", 2**32), "--seed 4294967296: must be at least 0"),
         (
             "gpt2",
             ("--top", 2),

@@ -18,6 +18,7 @@ from pretrain.config import Run
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.model_card import make_card
 from pretrain.convert.read_write import write_model
+from pretrain.finetune.long_pairs import shorten_pair
 from pretrain.finetune.predict_labels import LabelPredictor
 from pretrain.inference.trained import Trained
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_decoders, make_encoders
@@ -64,6 +65,21 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
     assert (
         stream.table.num_truncated == sum(bool(encoding.overflowing) for encoding in encodings) > 0
     )
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet"])
+def test_long_pairs_are_shortened_before_they_are_cut(name, vocabularies):
+    """The rows are the same. Of 600 words on both sides a tokenizer makes hundreds of rows."""
+    trained = make_tuned(name, vocabularies)
+    made = LabelPredictor(trained, 4).tokenizer
+    words = " ".join(TEXT).split()
+    long = [" ".join(words[i % len(words)] for i in range(start, start + 600)) for start in (0, 3)]
+    for texts in (long, [long[0], TEXT[0]], [TEXT[1], long[1]], [long[0][:200], long[1]]):
+        shortened = shorten_pair(made, tuple(texts), 16)
+        encoding, expected = made.encode(*shortened), made.encode(*texts)
+        assert encoding.ids == expected.ids and bool(encoding.overflowing)
+    assert len(made.encode(*long).overflowing) > 300
+    assert len(made.encode(*shorten_pair(made, tuple(long), 16)).overflowing) < 100
 
 
 @pytest.mark.parametrize("name", ENCODERS)

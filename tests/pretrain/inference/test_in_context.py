@@ -22,6 +22,7 @@ from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh, make_param_sharding
 from pretrain.inference.in_context import evaluate_task
 from pretrain.inference.in_context_tasks import (
+    ExamplePool,
     InContextQuestion,
     draw_examples,
     format_prompt,
@@ -254,24 +255,42 @@ def test_scores_are_the_same_on_a_mesh(gpt2, questions):
 # ---- the prompt ----------------------------------------------------------------
 
 
+def test_examples_are_drawn_from_the_questions_with_other_records():
+    """By a plain filter of the pool, in which records repeat."""
+    pool = [
+        InContextQuestion(f"{i}", {"context": f"{i % 4}"}, f"{i % 4}", ("a",), 0, True)
+        for i in range(11)
+    ]
+    for number, question in enumerate(pool):
+        others = [other for other in pool if other.record != question.record]
+        rng = np.random.default_rng([5, number])
+        expected = [others[i] for i in rng.choice(len(others), 3, replace=False)]
+        found = draw_examples(number, question, ExamplePool(pool), 3, 5)
+        assert list(map(id, found)) == list(map(id, expected))
+    with pytest.raises(ValueError, match="there are only 8 other questions"):
+        draw_examples(0, pool[0], ExamplePool(pool), 9, 0)
+
+
 def test_answered_examples_precede_the_question_and_exclude_it(gpt2, questions):
     asked = questions(CHOICE)
     for number, question in enumerate(asked):
-        drawn = [draw_examples(number, question, asked, 2, seed) for seed in range(20)]
+        drawn = [draw_examples(number, question, ExamplePool(asked), 2, seed) for seed in range(20)]
         assert all(
             len(set(map(id, examples))) == 2 and question not in examples for examples in drawn
         )
         assert {id(one) for examples in drawn for one in examples} == {
             id(one) for one in asked if one is not question
         }
-        assert drawn[0] == draw_examples(number, question, asked, 2, 0)
+        assert drawn[0] == draw_examples(number, question, ExamplePool(asked), 2, 0)
     assert (
         format_prompt(asked[1], [asked[0], asked[3]], "\n")
         == "The quick brown fox\nThe lazy dog\nA cloze is a"
     )
     _, found = evaluate_questions(gpt2, asked[:2], pool=asked[2:], shots=1, delimiter=" ", seed=3)
     for number, (question, one) in enumerate(zip(asked, found)):
-        text = format_prompt(question, draw_examples(number, question, asked[2:], 1, 3), " ")
+        text = format_prompt(
+            question, draw_examples(number, question, ExamplePool(asked[2:]), 1, 3), " "
+        )
         np.testing.assert_allclose(
             one["scores"],
             [score_behind(gpt2, text, choice)[0] for choice in question.choices],

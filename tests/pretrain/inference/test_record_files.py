@@ -3,6 +3,7 @@ it would misread.
 """
 
 import gzip
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,13 @@ import pytest
 from data.objectives import AnswerSpan, Classification, MaskedLm, Tagging
 from data.objectives.text2text import Text2Text
 from pretrain.finetune import predict_tags
-from pretrain.inference.record_files import iterate_records, make_readers, read_records
+from pretrain.inference.record_files import (
+    get_text,
+    iterate_records,
+    make_readers,
+    open_line_writer,
+    read_records,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -122,3 +129,15 @@ def test_conll_columns_need_no_names(tmp_path):
         ("Peter",),
     ]
     assert read({"words": ["a"], "toks": ["b", "c"]}, None) == ("b", "c")
+
+
+def test_half_of_a_character_is_refused_as_a_text_and_written_as_its_escape(tmp_path, capsys):
+    with pytest.raises(ValueError, match=r"^here: the field text has half of a character in it"):
+        get_text({"text": "a \ud83d b"}, "here")
+    line = json.dumps({"title": "a \ud83d b"}, ensure_ascii=False)
+    for path in (None, tmp_path / "a.jsonl"):
+        with open_line_writer(path) as write:
+            write(line)
+    written = capsys.readouterr().out
+    assert written == (tmp_path / "a.jsonl").read_text(encoding="utf-8")
+    assert json.loads(written) == {"title": "a \ud83d b"}

@@ -13,6 +13,7 @@ from data.store.reader import Store
 from pretrain.__main__ import main
 from pretrain.config import AdamW, load
 from pretrain.training import continuation
+from pretrain.training.new_workdir import report_other_origin
 from pretrain.workdir.checkpoints import Checkpoints
 
 
@@ -135,3 +136,18 @@ def test_a_start_that_finished_no_step_leaves_a_workdir_for_any_configuration(
     # Now a step is complete, and the same change is refused.
     assert main(["train", str(configs["bert"]), *rest]) == 2
     assert "data.batch_size: 16 -> 8" in capsys.readouterr().err
+
+
+def test_a_workdir_that_began_with_another_model_says_so(tmp_path, capsys):
+    (tmp_path / "origin.json").write_text('{"folder": "bert", "pretrained_step": 7}')
+    for source, step in (("runs/bert", None), ("elsewhere/bert/", 7)):
+        report_other_origin(tmp_path, source, step)
+    assert capsys.readouterr().err == ""
+    report_other_origin(tmp_path, "runs/albert")
+    report_other_origin(tmp_path, "runs/bert", 9)
+    first, second = capsys.readouterr().err.splitlines()
+    assert "it began with bert at step 7, not with albert." in first
+    assert "it began with bert at step 7, not with bert at step 9." in second
+    (tmp_path / "origin.json").write_text('{"repository": "a/b"}')
+    report_other_origin(tmp_path, "runs/albert")
+    assert capsys.readouterr().err == ""
