@@ -15,6 +15,7 @@ from pretrain.evaluation import qa_spans
 from pretrain.evaluation.task_metrics import METRICS, compute_metrics
 from pretrain.finetune import n_best
 from pretrain.training.losses import answer_span
+from pretrain.training.losses.loss import ScoreTokens
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_the_loss_is_the_mean_of_two_over_the_tokens_of_a_row():
             hits += (row_logits.argmax() == target) / 2
 
     def compute_loss(logits):
-        sums = answer_span.compute_sums(logits, None, batch)
+        sums = answer_span.compute_sums(logits, ScoreTokens(None), batch)
         return sums["answer_span"], sums
 
     gradient, found = jax.jit(jax.grad(compute_loss, has_aux=True))(logits)
