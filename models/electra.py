@@ -74,7 +74,7 @@ class DiscriminatorHead(nn.Module):
         """Return logits, float32 [B, L]."""
         hidden_BLD = Dense(x_BLD.shape[-1], ops=self.ops, name="transform")(x_BLD)
         hidden_BLD = self.ops.recompute(gelu)(hidden_BLD)
-        return Dense(1, ops=self.ops, name="score")(hidden_BLD)[..., 0].astype(jnp.float32)
+        return Dense(1, out_dtype=jnp.float32, ops=self.ops, name="score")(hidden_BLD)[..., 0]
 
 
 class Electra(nn.Module):

@@ -112,4 +112,4 @@ class LstmLanguageModel(nn.Module):
         """Return the logits of the vocabulary, float32 [B, L, V]."""
         if self.config.tied:
             return self.lm_head(x_BLD, self.token_embedding)
-        return self.lm_head(x_BLD).astype(jnp.float32)
+        return self.lm_head(x_BLD)

@@ -28,6 +28,7 @@ from data.examples.bad_examples import BadExamples, guard_example, raise_if_empt
 from data.examples.tables import read_table
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
+MAX_SCORE = float(np.finfo(np.float32).max)
 # As in `prepare`: control characters become blanks, and the code point that no text may hold is
 # replaced.
 TO_BLANK = dict.fromkeys(WHITESPACE, " ") | {0xFDD0: "\ufffd"}
@@ -180,7 +181,7 @@ def parse_class(value: Any) -> str:
 
 
 def parse_score(value: Any) -> float:
-    """Return a score, which is a finite number or a text that spells one."""
+    """Return a score, which is a finite number of float32 or a text that spells one."""
     try:
         score = (
             math.nan
@@ -191,6 +192,8 @@ def parse_score(value: Any) -> float:
         score = math.nan
     if not math.isfinite(score):
         raise ValueError(f"{value!r} is not a score, which is a number")
+    if abs(score) > MAX_SCORE:
+        raise ValueError(f"the score {value!r:.80} is beyond float32; scale all scores down")
     return score
 
 

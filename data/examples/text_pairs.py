@@ -130,8 +130,9 @@ def find_step(scores: Sequence[float]) -> float:
     It is 1, 2 or 5 times a power of ten.
     """
     least = ((max(scores) - min(scores)) / MAX_STEPS or 1.0) * (1 - 1e-9)
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(round(times * power, 9) for times in (1, 2, 5, 10) if times * power >= least)
+    exponent = math.floor(math.log10(least))
+    steps = (float(f"{times}e{exponent}") for times in (1, 2, 5, 10))
+    return next(step for step in steps if step >= least)
 
 
 def decode_output(vocabulary: Vocabulary, ids: Sequence[int]) -> str:

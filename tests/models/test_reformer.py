@@ -247,6 +247,12 @@ def test_sizes_that_do_not_fit_are_refused(settings, message):
         jax.eval_shape(model.init, jax.random.key(0), TOKENS)
 
 
+def test_a_part_of_the_mlp_has_tokens_and_a_seed_may_be_0():
+    with pytest.raises(ValueError, match="mlp_chunk is 0; it must be at least 1, or none"):
+        dataclasses.replace(TINY, mlp_chunk=0)
+    assert Hashing(seed=0).seed == 0
+
+
 def test_the_number_of_rows_may_be_open(make):
     """`export --format jax` writes a program for any number of rows."""
     model, params = make(TINY)

@@ -78,7 +78,7 @@ class AdditiveScore(nn.Module):
         linear = partial(Dense, use_bias=False, kernel_init=self.kernel_init, ops=self.ops)
         self.query = linear(self.hidden)
         self.key = linear(self.hidden)
-        self.out = linear(1)
+        self.out = linear(1, out_dtype=jnp.float32)
 
     def map_keys(self, keys_BME: jax.Array) -> jax.Array:
         """Return U k, [B, M, A], which is the same for all queries."""
@@ -87,7 +87,7 @@ class AdditiveScore(nn.Module):
     def __call__(self, queries_BWC: jax.Array, mapped_BMA: jax.Array) -> jax.Array:
         """Return the scores, float32 [B, W, M]."""
         hidden_BWMA = jnp.tanh(self.query(queries_BWC)[:, :, None] + mapped_BMA[:, None])
-        return self.out(hidden_BWMA)[..., 0].astype(jnp.float32)
+        return self.out(hidden_BWMA)[..., 0]
 
 
 def average_states(

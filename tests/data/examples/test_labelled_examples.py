@@ -196,6 +196,9 @@ def test_scores_are_finite_numbers():
     for value in ("a", "nan", float("inf"), True, None, "", 10**400):
         with pytest.raises(ValueError, match="is not a score"):
             parse_score(value)
+    assert parse_score(-3.4e38) == -3.4e38
+    with pytest.raises(ValueError, match=r"the score 1e\+39 is beyond float32"):
+        parse_score(1e39)
 
 
 def test_a_share_is_held_out_by_the_texts_alone():

@@ -10,6 +10,7 @@ import pytest
 from data.config import Data
 from data.examples.labelled_examples import Example
 from data.examples.text_pairs import (
+    QuestionPair,
     find_step,
     format_score,
     format_source,
@@ -65,6 +66,8 @@ def test_scores_have_as_many_decimals_as_their_step_needs():
         0.5,
         5.0,
     ] and find_step([2.0, 2.0]) == 1.0
+    assert find_step([0.0, 1e-12]) == 5e-14
+    assert format_score(0.33e-12, 5e-14) == "0.00000000000035"
     assert [
         format_score(*pair) for pair in ((0.333, 0.05), (37.0, 5.0), (-0.04, 0.2), (-1.1, 0.5))
     ] == [
@@ -75,6 +78,16 @@ def test_scores_have_as_many_decimals_as_their_step_needs():
     ]
     for step in (0.05, 0.2, 5.0):
         assert len({format_score(score, step) for score in np.linspace(0, 25 * step, 999)}) == 26
+
+
+def test_half_of_a_character_is_an_escape_in_the_store(t5_vocabulary, tmp_path):
+    """UTF-8 has none, and an answer of a question may have one."""
+    spec = Text2Text(length=20, target_length=12)
+    pair = QuestionPair("question: a context: b", "b", ("b", "\ud83d"), 3)
+    splits = {"train": [pair], "heldout": [pair]}
+    store = write_pairs(tmp_path / "store", t5_vocabulary, spec, splits, digest="x")
+    (line,) = (store.open_split("heldout").folder / "answers.jsonl").read_text().splitlines()
+    assert json.loads(line) == ["b", "\ud83d"]
 
 
 @pytest.mark.parametrize("framed", [False, True], ids=["t5", "bart"])

@@ -2,7 +2,10 @@
 benchmark's format.
 """
 
+import errno
 import json
+import os
+import pathlib
 
 import pytest
 
@@ -77,6 +80,10 @@ def test_a_label_that_glue_has_not_is_refused():
         format_prediction("rte", {"label": "fox"})
     with pytest.raises(ValueError, match="t:3: expected the columns a,b or c; found 'a', 'd'"):
         find_texts({"a": "x", "d": "y"}, "t:3", [("a", "b"), ("c",)])
+
+
+def fail_as_on_a_full_disk(path, content):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 @pytest.fixture
@@ -178,6 +185,11 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
         tmp_path / "out" / "MNLI-mm.tsv"
     ).read_text() == "index\tprediction\n4\tneutral\n9\tentailment\n"
     assert "2 predictions of b, 1 of them without a label" in capsys.readouterr().out
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(pathlib.Path, "write_bytes", fail_as_on_a_full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            write_submission(best, "MNLI-mm", str(tmp_path / "test.tsv"), str(tmp_path / "out"), 8)
+    assert (tmp_path / "out" / "MNLI-mm.tsv").read_text().count("\n") == 3
     (tmp_path / "none.tsv").write_text("index\tpremise\thypothesis\n")
     with pytest.raises(ValueError, match="none.tsv: contains no examples"):
         write_submission(best, "AX", str(tmp_path / "none.tsv"), str(tmp_path / "out"), 8)
