@@ -37,7 +37,7 @@ class AlbertForPretraining(MaskedLanguageModel):
             share=True,
         )
         self.mlm_head = MaskedLMHead(c.epsilon, gelu_tanh, self.ops)
-        self.sentence_order_head = Dense(2, out_dtype=jnp.float32, ops=self.ops)
+        self.sentence_order_head = Dense(2, ops=self.ops)
 
     @property
     def base_model(self) -> PooledEncoder:
@@ -46,4 +46,4 @@ class AlbertForPretraining(MaskedLanguageModel):
 
     def predict_row(self, pooled_BD: jax.Array) -> jax.Array:
         """Return the sentence-order logits, float32 [B, 2]."""
-        return self.sentence_order_head(pooled_BD)
+        return self.sentence_order_head(pooled_BD).astype(jnp.float32)

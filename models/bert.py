@@ -27,7 +27,7 @@ class BertForPretraining(MaskedLanguageModel):
         """Make the encoder and the two heads."""
         self.bert = PooledEncoder(self.config, self.ops)
         self.mlm_head = MaskedLMHead(self.config.epsilon, ops=self.ops)
-        self.next_sentence_head = Dense(2, out_dtype=jnp.float32, ops=self.ops)
+        self.next_sentence_head = Dense(2, ops=self.ops)
 
     @property
     def base_model(self) -> PooledEncoder:
@@ -36,4 +36,4 @@ class BertForPretraining(MaskedLanguageModel):
 
     def predict_row(self, pooled_BD: jax.Array) -> jax.Array:
         """Return the next-sentence logits, float32 [B, 2]."""
-        return self.next_sentence_head(pooled_BD)
+        return self.next_sentence_head(pooled_BD).astype(jnp.float32)
