@@ -271,6 +271,12 @@ def check_trainable_layers(model: Any, trainable_layers: int) -> None:
             f"{type(model.encoder).__name__} have the same parameters; train.trainable_layers=0 "
             "freezes them, train.trainable_layers=none trains them"
         )
+    if trainable_layers % model.encoder.layers_per_block:
+        raise ConfigError(
+            f"train.trainable_layers={trainable_layers}: layers of the "
+            f"{type(model.encoder).__name__} are trained {model.encoder.layers_per_block} at a "
+            f"time; a multiple of it"
+        )
     if trainable_layers > model.encoder.depth:
         raise ConfigError(
             f"train.trainable_layers={trainable_layers}: the encoder has {model.encoder.depth} "

@@ -78,12 +78,14 @@ class TakesHead:
     is_causal: whether each token reads those before it alone. A head that scores whole rows then
       reads the last token, and has no bias.
     shares_layers: whether all layers have the same parameters.
+    layers_per_block: layers that are one entry of the stack.
     is_default: whether it is the encoder of a fine-tuned model by default.
     """
 
     head_activation: ClassVar[str | None] = None
     is_causal: ClassVar[bool] = False
     shares_layers: ClassVar[bool] = False
+    layers_per_block: ClassVar[int] = 1
     is_default: ClassVar[bool] = False
 
     def as_encoder(self) -> Self:

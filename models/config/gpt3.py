@@ -15,6 +15,7 @@ class Gpt3Config(GptConfig):
     """
 
     module: ClassVar[str] = "gpt3:Gpt3"
+    layers_per_block: ClassVar[int] = 2  # a dense and a banded one
 
     vocab: int = 50257
     length: int = 2048

@@ -255,12 +255,18 @@ def find_undivided_dims(params: Any, mesh: Mesh) -> list[tuple[str, int, str]]:
     ]
 
 
+def _drop_axis(shape: tuple[int, ...], spec: P, kept: tuple[int, ...]) -> P | None:
+    """Return the spec without an axis, where `shape` without it is `kept`, or None."""
+    without = ((*shape[:axis], *shape[axis + 1 :]) for axis in range(len(shape)))
+    axis = next((axis for axis, rest in enumerate(without) if rest == kept), None)
+    return None if axis is None else P(*spec[:axis], *spec[axis + 1 :])
+
+
 def make_state_shardings(state: Any, mesh: Mesh | AbstractMesh) -> Any:
     """Return a NamedSharding for every leaf of a `TrainState` of arrays or shapes.
 
-    Variables of the model are sharded as the rows of a batch. A leaf of the optimizer with the
-    shape of its parameter is sharded as it; others (counts, Adafactor's rows and columns) are small
-    and replicated.
+    Variables of the model are sharded as the rows of a batch, a leaf of the optimizer as the
+    parameter of its shape, or, if large, of its shape and one axis (Adafactor's rows and columns).
 
     Raises:
       ValueError: a large leaf of the optimizer follows no parameter.
@@ -271,16 +277,16 @@ def make_state_shardings(state: Any, mesh: Mesh | AbstractMesh) -> Any:
     }
 
     def make_moment_sharding(keys: KeyPath, leaf: Any) -> NamedSharding:
-        path = format_path(keys)
+        path, is_large = format_path(keys), leaf.size >= 1 << 24
         for start in range(len(keys)):
             param = params.get(format_path(keys[start:]))
             if param and param[0] == leaf.shape:
                 return NamedSharding(mesh, param[1])
-        if leaf.size >= 1 << 24:
-            raise ValueError(
-                f"pretrain/distributed/sharding.py: the optimizer's {path} {leaf.shape} follows no "
-                "parameter and is too large to replicate"
-            )
+            if param and is_large and (spec := _drop_axis(*param, leaf.shape)):
+                return NamedSharding(mesh, spec)
+        if is_large:
+            what = f"the optimizer's {path} {leaf.shape} follows no parameter"
+            raise ValueError(f"{what} and is too large to replicate ({__name__})")
         return make_replicated_sharding(mesh)
 
     return state.replace(

@@ -101,18 +101,22 @@ def search_variants(
 
 
 def iterate_variants(run: Run, num_devices: int) -> Iterator[list[str]]:
-    """Yield the overrides of each candidate of `search_variants`."""
+    """Yield the overrides of each candidate of `search_variants`.
+
+    All have the axis `sequence` of the run.
+    """
+    sequence = max(run.mesh.sequence, 1)
     models = [
         model
         for model in (1, 2, 4, 8)
-        if num_devices % model == 0
+        if num_devices % (model * sequence) == 0
         and model <= max(4, num_devices // 8)
         and run.model.num_heads % model == 0
     ]
     key = find_remat_key(run.model)
     remats = [f"{key}=false", f"{key}=true"] if key else [""]
     for model, microbatches, remat in itertools.product(models, (1, 2, 4), remats):
-        rest = num_devices // model
+        rest = num_devices // (model * sequence)
         exponent = int(math.log2(rest))
         exponents = range(exponent) if model == 1 else (0, exponent // 2)
         for fsdp in sorted({*(2**power for power in exponents), rest}):

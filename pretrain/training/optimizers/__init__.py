@@ -30,7 +30,11 @@ def make_run_optimizer(run: Run) -> optax.GradientTransformation:
         optimizer = freeze_params(optimizer, run.model.frozen_params)
     if run.train.trainable_layers is not None:
         encoder = cast(HeadedConfig, run.model).encoder  # as `validate_run` requires
-        optimizer = freeze_lower_layers(optimizer, encoder.depth, run.train.trainable_layers)
+        depth, num_trained = (
+            count // encoder.layers_per_block
+            for count in (encoder.depth, run.train.trainable_layers)
+        )
+        optimizer = freeze_lower_layers(optimizer, depth, num_trained)
     if run.train.ema_decay:
         optimizer = allow_promotion(track_ema(optimizer, run.train.ema_decay))
     if run.guard.norm_factor:

@@ -28,21 +28,21 @@ def freeze_params(
 
 
 def freeze_lower_layers(
-    optimizer: optax.GradientTransformation, depth: int, trainable_layers: int
+    optimizer: optax.GradientTransformation, depth: int, num_trained: int
 ) -> optax.GradientTransformation:
-    """Return the optimizer that trains the upper `trainable_layers` of an encoder's `depth` layers.
+    """Return the optimizer that trains the upper `num_trained` of the `depth` entries of a stack.
 
     It also trains the encoder's pooler and all parameters outside the encoder. The state covers all
     parameters. Gradients of frozen parameters do not count in the clipped norm.
     """
 
     def zero_updates(updates: optax.Updates, params: optax.Params | None) -> optax.Updates:
-        return zero_frozen(updates, depth, trainable_layers)
+        return zero_frozen(updates, depth, num_trained)
 
     return optax.chain(optax.stateless(zero_updates), optimizer, optax.stateless(zero_updates))
 
 
-def zero_frozen(updates: optax.Updates, depth: int, trainable_layers: int) -> optax.Updates:
+def zero_frozen(updates: optax.Updates, depth: int, num_trained: int) -> optax.Updates:
     """Return the updates with zeros for the parameters that `freeze_lower_layers` freezes."""
 
     def zero_leaf(keys: tuple[Any, ...], update: jax.Array) -> jax.Array:
@@ -50,10 +50,10 @@ def zero_frozen(updates: optax.Updates, depth: int, trainable_layers: int) -> op
         if not path.startswith("encoder/") or "/pooler/" in path:
             return update
         if match := re.search(r"/layer_(\d+)/", path):
-            return update if int(match[1]) >= depth - trainable_layers else jnp.zeros_like(update)
+            return update if int(match[1]) >= depth - num_trained else jnp.zeros_like(update)
         if "/layers/" not in path:
             return jnp.zeros_like(update)
-        is_trained = jnp.arange(depth) >= depth - trainable_layers
+        is_trained = jnp.arange(depth) >= depth - num_trained
         is_trained = is_trained.reshape(-1, *(1,) * (update.ndim - 1))
         return jnp.where(is_trained, update, jnp.zeros_like(update))
 

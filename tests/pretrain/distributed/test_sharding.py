@@ -196,6 +196,24 @@ def test_adafactors_rows_and_columns_are_repeated_and_its_rest_is_split():
     assert specs[(512,)] == specs[(256,)] == P()
 
 
+def test_adafactors_large_rows_and_columns_are_split_as_their_parameter():
+    """Those of 48 pairs of GPT-3's layers, of which each device would hold 0.2 GB."""
+    path, shape = "decoder/layers/banded/attention/key/kernel", (48, 12288, 96, 128)
+    params = {path: jax.ShapeDtypeStruct(shape, jnp.float32)}
+    optimizer = jax.eval_shape(optax.adafactor(0.1).init, params)
+    state = TrainState(jax.ShapeDtypeStruct((), jnp.int32), params, optimizer)
+    mesh = make_mesh(Mesh(1, 4, 2))
+    placed = make_state_shardings(state, mesh)
+    found = {
+        leaf.shape: where.spec
+        for leaf, where in zip(jax.tree.leaves(optimizer), jax.tree.leaves(placed.optimizer))
+    }
+    layer, fsdp, model, none = make_partition_spec(path, shape, mesh)
+    assert (layer, fsdp, model, none) == (None, "fsdp", "model", None)
+    assert found[48, 12288, 96] == P(None, "fsdp", "model")
+    assert found[48, 96, 128] == P()  # small
+
+
 def test_a_large_moment_that_follows_no_parameter_is_refused():
     """Each device would hold all of it."""
     state = TrainState(

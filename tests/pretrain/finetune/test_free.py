@@ -3,13 +3,16 @@ the upper ones, or all.
 """
 
 import dataclasses
+import re
 
 import jax
 import numpy as np
 import pytest
 
+from models import build
 from models.config.albert import AlbertConfig
 from models.config.bert import BertConfig
+from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
 from pretrain.config import override_run, validate_run
 from pretrain.distributed.sharding import format_path, make_mesh
@@ -53,6 +56,30 @@ def test_frozen_parameters_have_no_updates(free, scan):
         i >= 2 - free if free >= 0 else True for i in (0, 1)
     ]
     assert [bool(layer.all()) for layer in each] == [bool(layer.any()) for layer in each]
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_the_upper_pair_of_gpt3s_layers_is_trained(runs, scan):
+    """A dense and a banded layer are one entry of the stack."""
+    encoder = Gpt3Config(vocab=20, length=8, depth=4, width=8, num_heads=2, mlp=16, scan=scan)
+    model = ClassifierConfig(encoder=encoder, labels=("a", "b"))
+    run = override_run(
+        dataclasses.replace(runs["classifier"], model=model), ["train.trainable_layers=2"]
+    )
+    validate_run(run)
+    tokens = np.ones((1, 8), np.int32)
+    shapes = jax.eval_shape(build(model).init, jax.random.key(0), tokens, tokens > 0)["params"]
+    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, np.float32), shapes)
+    optimizer = make_run_optimizer(run)
+    updates, _ = optimizer.update(ones, optimizer.init(ones), ones)
+    layers = {
+        format_path(keys): [bool(np.any(layer)) for layer in (leaf if scan else [leaf])]
+        for keys, leaf in jax.tree_util.tree_leaves_with_path(updates)
+        if re.search("/layers/|/layer_", format_path(keys))
+    }
+    assert len(layers) == (32 if scan else 64)
+    for path, has_updates in layers.items():
+        assert has_updates == ([False, True] if scan else ["/layer_1/" in path]), path
 
 
 def test_frozen_gradients_do_not_count_in_the_norm(runs):
@@ -130,6 +157,11 @@ def test_invalid_frozen_layers_are_refused(runs):
         ConfigError, match="all layers of the AlbertConfig have the same parameters"
     ):
         validate_run(override_run(albert, ["train.trainable_layers=2"]))
+    gpt3 = dataclasses.replace(
+        runs["classifier"], model=ClassifierConfig(encoder=Gpt3Config(depth=4), labels=("a", "b"))
+    )
+    with pytest.raises(ConfigError, match="layers of the Gpt3Config are trained 2 at a time"):
+        validate_run(override_run(gpt3, ["train.trainable_layers=3"]))
     frozen = override_run(albert, ["train.trainable_layers=0"])
     validate_run(frozen)
     assert frozen.train.trainable_layers == 0

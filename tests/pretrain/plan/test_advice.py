@@ -2,9 +2,11 @@
 the compiler.
 """
 
+import jax
 import pytest
 
 from pretrain.config import load
+from pretrain.distributed.sharding import make_mesh
 from pretrain.overrides import ConfigError
 from pretrain.plan import advice
 from pretrain.plan.topology import Machine
@@ -80,6 +82,15 @@ def test_micro_batches_come_before_splitting_layers(monkeypatch):
         "microbatches" in line for line in words[2:first_model]
     )
     assert not any("microbatches=32" in line for line in words)  # 256 rows do not divide by 16 x 32
+
+
+def test_the_search_leaves_devices_for_the_positions():
+    run = load("bert_tiny", ["mesh.data=1", "mesh.sequence=4"])
+    found = list(advice.iterate_variants(run, 8))
+    assert found
+    for words in found:
+        sizes = make_mesh(advice.override_run(run, words).mesh, jax.devices()).shape
+        assert sizes["sequence"] == 4
 
 
 def test_the_search_gives_the_fastest_that_fit():
