@@ -111,9 +111,11 @@ def describe_floor(
     facts: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the plan's entries about the floor of a step and its share of the bound."""
-    gradients = count_gradient_bytes(program, run.train.compute_dtype)
+    gradients, frozen = count_gradient_bytes(
+        program, run.train.compute_dtype, run.model.frozen_params
+    )
     held, visible = facts["bytes_per_chip"], facts["visible_flops_per_step"]
-    floor = compute_floor(visible, held, gradients, mesh, machine)
+    floor = compute_floor(visible, held, gradients, mesh, machine, frozen)
     bound = facts.get("step_seconds_bound")
     return {
         "floor": dataclasses.asdict(floor),

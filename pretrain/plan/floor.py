@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
+from pretrain.distributed.sharding import format_path
 from pretrain.plan.collectives import BETWEEN_SLICES, Collective
 from pretrain.plan.roofline import compute_exchange_seconds
 
@@ -29,7 +30,8 @@ class Floor:
 
     Attributes:
       matmul: of the model's matmuls, without the pairs that masks hide.
-      memory: to read and write parameters and optimizer state once, and to read the batch.
+      memory: to read and write parameters and optimizer state once, and to read the batch and the
+        parameters that are not trained.
       exchange: to sum the gradients of the devices that share parameters, in the compute dtype.
     """
 
@@ -49,6 +51,7 @@ def compute_floor(
     gradient_bytes: float,
     mesh: jax.sharding.Mesh,
     machine: Machine,
+    frozen_bytes: float = 0,
 ) -> Floor:
     """Return the floor of a step on a machine whose chip has published figures.
 
@@ -56,13 +59,14 @@ def compute_floor(
       visible_flops: matmul FLOPs that the model needs on all devices, without hidden pairs.
       held_bytes: {parameters, optimizer, batch} on each device.
       gradient_bytes: of what a device sums with those that have other rows.
+      frozen_bytes: of the parameters on each device that are not trained.
     """
     chip = machine.chip
     assert chip is not None and chip.hbm_rate is not None, f"{machine.name} has no floor"
     state = held_bytes["parameters"] + held_bytes["optimizer"]
     return Floor(
         matmul=visible_flops / mesh.size / chip.flops,
-        memory=(2 * state + held_bytes["batch"]) / chip.hbm_rate,
+        memory=(2 * state - frozen_bytes + held_bytes["batch"]) / chip.hbm_rate,
         exchange=max(
             (
                 compute_exchange_seconds(exchange, mesh, machine)
@@ -88,14 +92,27 @@ def _list_gradient_sums(size: float, mesh: jax.sharding.Mesh, machine: Machine) 
     ]
 
 
-def count_gradient_bytes(program: Program, compute_dtype: str) -> float:
-    """Return the bytes of the gradients that devices with other rows sum, in `compute_dtype`."""
+def count_gradient_bytes(
+    program: Program, compute_dtype: str, frozen: tuple[str, ...] = ()
+) -> tuple[float, int]:
+    """Return the bytes of the gradients that devices with other rows sum, and of what has none.
+
+    Args:
+      program: of the run.
+      compute_dtype: of the gradients.
+      frozen: path prefixes of the parameters that are not trained.
+
+    Returns:
+      (bytes of gradients in `compute_dtype`, bytes on each device of the parameters without any).
+    """
     itemsize = jax.numpy.dtype(compute_dtype).itemsize
-    leaves = jax.tree.leaves(program.abstract_state.params)
+    leaves = jax.tree_util.tree_leaves_with_path(program.abstract_state.params)
     shardings = jax.tree.leaves(program.state_shardings.params)
-    return sum(
-        math.prod(leaf.shape)
-        * itemsize
-        / (sharding.mesh.shape["model"] if "model" in sharding.spec else 1)
-        for leaf, sharding in zip(leaves, shardings, strict=True)
-    )
+    gradient_bytes, frozen_bytes = 0.0, 0
+    for (keys, leaf), sharding in zip(leaves, shardings, strict=True):
+        if frozen and format_path(keys).startswith(frozen):
+            frozen_bytes += math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+            continue
+        num_shards = sharding.mesh.shape["model"] if "model" in sharding.spec else 1
+        gradient_bytes += math.prod(leaf.shape) * itemsize / num_shards
+    return gradient_bytes, frozen_bytes

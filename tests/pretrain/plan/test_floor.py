@@ -40,6 +40,22 @@ def test_gradients_are_summed_once_in_the_compute_dtype(sizes):
     run = load("bert_tiny", ["data.store=none", "data.batch_size=8"])
     program = make_program(run, make_mesh(Mesh(*sizes), jax.devices()))
     count = sum(leaf.size for leaf in jax.tree.leaves(program.abstract_state.params))
-    size = count_gradient_bytes(program, "bfloat16")
+    size, frozen = count_gradient_bytes(program, "bfloat16")
+    assert frozen == 0
     assert 2 * count / sizes[2] <= size < 1.1 * 2 * count / sizes[2]
     assert size == 2 * count or sizes[2] > 1
+
+
+def test_a_teacher_has_no_gradients_and_is_not_written():
+    """DistilBERT's has no optimizer state either."""
+    run = load("distilbert_tiny", ["data.store=none", "data.batch_size=8"])
+    program = make_program(run, make_mesh(Mesh(8, 1, 1), jax.devices()))
+    params = program.abstract_state.params
+    student, teacher = (
+        sum(leaf.size for leaf in jax.tree.leaves(params[name])) for name in ("student", "teacher")
+    )
+    found = count_gradient_bytes(program, "bfloat16", run.model.frozen_params)
+    assert found == (2 * student, 4 * teacher)
+    machine, mesh = slice_of_chips("v5p:2x2x4", "TPU v5")
+    floor = compute_floor(0, HELD, 0.0, mesh, machine, 1e9)
+    assert floor.memory == pytest.approx((2 * 12e9 - 1e9 + 1e6) / 2765e9)
