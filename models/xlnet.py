@@ -16,6 +16,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from models.config.xlnet import XLNetConfig
 from models.layers.dropout import Dropout
@@ -35,6 +36,7 @@ from models.layers.relative.segment_recurrence import SegmentRecurrence
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
+HIDDEN = np.iinfo(np.int32).max  # the rank of a key that no query sees but the one at its position
 NORMAL = nn.initializers.normal(0.02)  # of the authors' code; the paper gives none
 
 
@@ -195,9 +197,7 @@ class XLNet(SegmentRecurrence):
             )
             x_BXD = jnp.concatenate([x_BXD, query_BPD], axis=1)
         deterministic = not train
-        visible_BXN = find_visible_keys(
-            attention_mask, permutation_ranks, masked_positions, readable_BM
-        )
+        mask = make_order_mask(attention_mask, permutation_ranks, masked_positions, readable_BM)
         distances_RD = jnp.asarray(
             embed_distances(M + L, c.width, c.clamp_len, num_after=L - 1), x_BXD.dtype
         )
@@ -208,7 +208,7 @@ class XLNet(SegmentRecurrence):
             text_ids=find_texts(token_type_ids, masked_positions, M),
         )
         x_BXD = self.drop(x_BXD, deterministic=deterministic)
-        x_BXD = self.encoder(x_BXD, train, mask=visible_BXN[:, None], relative=relative)
+        x_BXD = self.encoder(x_BXD, train, mask=mask, relative=relative)
         x_BXD = self.drop(x_BXD, deterministic=deterministic)
         last_BD = gather_last(x_BXD[:, :L], attention_mask)
         return (x_BXD if masked_positions is None else x_BXD[:, L:]), last_BD
@@ -235,13 +235,17 @@ class XLNet(SegmentRecurrence):
         return self.compute_states(token_ids, attention_mask, token_type_ids, train=train)
 
 
-def find_visible_keys(
+def make_order_mask(
     attention_mask: jax.Array,
     permutation_ranks: jax.Array | None,
     masked_positions: jax.Array | None,
     readable_BM: jax.Array | None,
-) -> jax.Array:
-    """Return which keys each query of both streams attends to, bool [B, X, N].
+) -> Mask:
+    """Return which keys each query of both streams attends to, [B, X, N], by ranks.
+
+    All see the memory and the tokens before them in the order. Queries of the content stream see
+    their own position, and those of rank 0 each other. The query stream is behind all keys in the
+    array, and has no key of its own.
 
     Arguments: as of `XLNet.compute_states`; readable_BM: which of the memory a row may read.
     """
@@ -251,19 +255,16 @@ def find_visible_keys(
         ranks_BL = jnp.zeros((B, L), jnp.int32)
         if masked_positions is not None:
             ranks_BL = ranks_BL.at[jnp.arange(B)[:, None], masked_positions].set(1)
-    before_BXL = ranks_BL[:, None, :] < ranks_BL[:, :, None]
-    is_context_B1L = ranks_BL[:, None, :] == 0  # which all tokens see
-    is_token_B1L = attention_mask[:, None, :]
-    visible_BXL = ((before_BXL | is_context_B1L) & is_token_B1L) | jnp.eye(L, dtype=bool)
+    query_ranks_BX = jnp.maximum(ranks_BL, 1)
     if masked_positions is not None:
-        query_ranks_BP = jnp.take_along_axis(ranks_BL, masked_positions, axis=1)
-        query_BPL = (ranks_BL[:, None, :] < query_ranks_BP[:, :, None]) & is_token_B1L
-        visible_BXL = jnp.concatenate([visible_BXL, query_BPL], axis=1)
+        ranks_BP = jnp.take_along_axis(ranks_BL, masked_positions, axis=1)
+        query_ranks_BX = jnp.concatenate([query_ranks_BX, ranks_BP], axis=1)
+    key_ranks_BN = jnp.where(attention_mask, ranks_BL, HIDDEN)
     if readable_BM is None:
-        return visible_BXL
-    X, M = visible_BXL.shape[1], readable_BM.shape[1]
-    memory_BXM = jnp.broadcast_to(readable_BM[:, None], (B, X, M))
-    return jnp.concatenate([memory_BXM, visible_BXL], axis=2)
+        return Mask(ranks=(query_ranks_BX, key_ranks_BN))
+    memory_ranks_BM = jnp.where(readable_BM, -1, HIDDEN).astype(ranks_BL.dtype)
+    key_ranks_BN = jnp.concatenate([memory_ranks_BM, key_ranks_BN], axis=1)
+    return Mask(ranks=(query_ranks_BX, key_ranks_BN), offset=readable_BM.shape[1])
 
 
 def find_texts(

@@ -36,11 +36,14 @@ class Mask(flax.struct.PyTreeNode):
     pattern: with `causal`, query l attends to the keys of a sparse pattern (Child et al. 2019).
     chunks: with `causal`, query l attends to the keys of two chunks of an order of the positions
       (Kitaev et al. 2020).
+    ranks: int32 (of the queries [B, L], of the keys [B, M]), in place of `causal` and a window; a
+      query attends to keys of a lower rank than its own, and to the key at its own position (Yang
+      et al. 2019).
 
     Raises:
       ValueError: the window is below 1, a step has a window without `causal` or an offset, the
-        offset is negative, or there is a pattern or there are chunks without `causal`, or with a
-        window or an offset.
+        offset is negative, there is a pattern or there are chunks without `causal`, or with a
+        window or an offset, or there are ranks with any of these but an offset.
     """
 
     attention_mask_BM: jax.Array | None = None
@@ -51,6 +54,7 @@ class Mask(flax.struct.PyTreeNode):
     offset: int = flax.struct.field(pytree_node=False, default=0)
     pattern: SparsePattern | None = flax.struct.field(pytree_node=False, default=None)
     chunks: KeyChunks | None = None
+    ranks: tuple[jax.Array, jax.Array] | None = None
 
     def __post_init__(self) -> None:
         is_plain = self.causal and self.window is None and not self.offset
@@ -64,6 +68,13 @@ class Mask(flax.struct.PyTreeNode):
             raise ValueError(
                 f"an offset of {self.offset} keys before the first query: it must be at least 0, "
                 "and 0 in a decoding step, whose position counts all keys"
+            )
+        is_limited = self.causal or self.window is not None or self.step is not None
+        if self.ranks is not None and is_limited:
+            raise ValueError(
+                f"ranks with causal={self.causal}, window={self.window} and "
+                f"{'a' if self.step is not None else 'no'} decoding step: the order of the ranks "
+                "takes the place of that of the positions"
             )
         if self.window is None:
             return
@@ -119,6 +130,18 @@ class Mask(flax.struct.PyTreeNode):
         pattern = self.find_block_pattern(L, M)
         return pattern.count_scored_pairs(L) if pattern else L * M
 
+    def take_queries(self, start: int, stop: int) -> "Mask":
+        """Return the mask of the queries from `start` to `stop`, without a decoding step."""
+
+        def take(pair: tuple[jax.Array, jax.Array] | None) -> tuple[jax.Array, jax.Array] | None:
+            return None if pair is None else (pair[0][:, start:stop], pair[1])
+
+        return self.replace(
+            segment_ids=take(self.segment_ids),
+            ranks=take(self.ranks),
+            offset=self.offset + start,
+        )
+
     def combine_segment_ids(self, B: int, L: int) -> tuple[jax.Array, jax.Array] | None:
         """Return ids (of the queries [B, L], of the keys [B, M]) for the padding and the segments.
 
@@ -173,6 +196,11 @@ class Mask(flax.struct.PyTreeNode):
         elif self.window is not None:
             distance_LM = np.abs(self.offset + np.arange(L)[:, None] - np.arange(M))
             masks.append(jnp.asarray(distance_LM <= self.window // 2)[None, None])
+        if self.ranks is not None:
+            query_ranks_BL, key_ranks_BM = self.ranks
+            is_own_LM = jnp.asarray(self.offset + np.arange(L)[:, None] == np.arange(M))
+            is_before_BLM = key_ranks_BM[:, None, :] < query_ranks_BL[:, :, None]
+            masks.append((is_before_BLM | is_own_LM)[:, None])
         return reduce(jnp.logical_and, masks) if masks else None
 
 

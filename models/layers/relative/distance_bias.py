@@ -31,6 +31,15 @@ class TextScores(flax.struct.PyTreeNode):
     query_ids_BL: jax.Array
     key_ids_BN: jax.Array
 
+    def take_queries(self, start: int, stop: int) -> TextScores:
+        """Return the term of the queries from `start` to `stop`."""
+        return TextScores(
+            self.same_BHL[..., start:stop],
+            self.other_BHL[..., start:stop],
+            self.query_ids_BL[:, start:stop],
+            self.key_ids_BN,
+        )
+
     def make_dense(self) -> jax.Array:
         """Return the term of each pair, float32 [B, H, L, N]."""
         is_other_BLN = self.query_ids_BL[:, :, None] != self.key_ids_BN[:, None, :]
@@ -71,6 +80,24 @@ class DistanceBias(flax.struct.PyTreeNode):
         """The number of queries in the order of the keys, S."""
         P = 0 if self.position_BP is None else self.position_BP.shape[1]
         return self.q_BLHK.shape[1] - P
+
+    def split_queries(self) -> tuple[DistanceBias, DistanceBias]:
+        """Return the biases of the S queries in the order of the keys, and of the P others."""
+        S, L, texts = self.num_ordered, self.q_BLHK.shape[1], self.texts
+        assert self.position_BP is not None, "there are others"
+        return (
+            self.replace(
+                q_BLHK=self.q_BLHK[:, :S],
+                position_BP=None,
+                texts=texts and texts.take_queries(0, S),
+            ),
+            # Without queries in order, positions count from the key behind the last one.
+            self.replace(
+                q_BLHK=self.q_BLHK[:, S:],
+                position_BP=self.position_BP - S,
+                texts=texts and texts.take_queries(S, L),
+            ),
+        )
 
     def make_dense(self) -> jax.Array:
         """Return the bias of each pair, float32 [B, H, L, N]."""

@@ -42,6 +42,8 @@ def find_cudnn_obstacle(
         return "takes no memory before the queries"
     if isinstance(mask, Mask) and mask.pattern:
         return "has no sparse patterns"
+    if isinstance(mask, Mask) and mask.ranks is not None:
+        return "takes no ranks of the positions"
     if isinstance(mask, Mask) and mask.chunks is not None:
         return "takes no chunks of sorted keys"
     if drop is not None:

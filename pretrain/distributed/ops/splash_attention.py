@@ -49,6 +49,8 @@ def find_splash_obstacle(
         return "cannot add a bias to the scores"
     if mask is not None and not isinstance(mask, Mask):
         return "does not take a mask as an array of pairs"
+    if mask is not None and mask.ranks is not None:
+        return "takes no ranks of the positions"
     if mask is not None and mask.offset:
         return "takes no memory before the queries"
     if mask is not None and (reason := find_pattern_obstacle(mask)):

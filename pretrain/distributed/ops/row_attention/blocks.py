@@ -27,11 +27,15 @@ class Inputs(NamedTuple):
       v: the values [B, H K, M].
       query_ids: int32 [B, 1, L], the segments of the queries. Or None.
       key_ids: int32 [B, 1, M], the segments of the keys. Or None.
+      query_ranks: int32 [B, 1, L], the ranks of the queries. Or None.
+      key_ranks: int32 [B, 1, M], the ranks of the keys. Or None.
       visible: int8 [B, M, L], 1 where a query may attend to a key. Or None.
       bias: [H, M, L], added to the scores. Or None.
       distance_q: the queries of a bias of distances, [B, H K, L]. Or None.
       distances: what they are multiplied with, padded, [H K, R]. Or None.
       first_rows: int32 [B, 1, L], the first distance of each query. Or None: by the order.
+      windows: int32 [1 + W, tiles of all rows], how many windows of the distances each tile of
+        queries in no order reads, and where these begin. Or None.
       text_scores: [B, H, 1, L], added to the scores of keys of another text. Or None.
       query_texts: int32 [B, 1, L], the texts of the queries. Or None.
       key_texts: int32 [B, 1, M], the texts of the keys. Or None.
@@ -45,11 +49,14 @@ class Inputs(NamedTuple):
     v: Any = None
     query_ids: Any = None
     key_ids: Any = None
+    query_ranks: Any = None
+    key_ranks: Any = None
     visible: Any = None
     bias: Any = None
     distance_q: Any = None
     distances: Any = None
     first_rows: Any = None
+    windows: Any = None
     text_scores: Any = None
     query_texts: Any = None
     key_texts: Any = None
@@ -68,15 +75,22 @@ def list_heads(inputs: Inputs, settings: Settings) -> list[Head]:
     """Return the heads of this program."""
     group, b = pl.program_id(0), pl.program_id(1)
     count = settings.heads_per_program
-    L, K = settings.lengths[0] or inputs.q.shape[2], settings.head_width
+    L = settings.num_queries or settings.lengths[0] or inputs.q.shape[2]
+    K = settings.head_width
     row = (inputs.seeds[2] + b) * settings.num_heads + inputs.seeds[3] + group * count
-    return [Head(i, slice(i * K, (i + 1) * K), (row + i) * L) for i in range(count)]
+    first = settings.first_query
+    numbers = [(row + i) * L + first if first else (row + i) * L for i in range(count)]
+    return [Head(i, slice(i * K, (i + 1) * K), number) for i, number in enumerate(numbers)]
 
 
 def compare_ids(query_ids: Any, key_ids: Any, tile: Tile | Square) -> jax.Array:
     """Return whether the query and the key of each pair have the same id, bool [keys, T]."""
-    ids = jnp.broadcast_to(key_ids[0, :, tile.keys], tile.shape[::-1]).T
-    return ids == query_ids[0, :, tile.queries]
+    return repeat_keys(key_ids, tile) == query_ids[0, :, tile.queries]
+
+
+def repeat_keys(key_ids: Any, tile: Tile | Square) -> jax.Array:
+    """Return the number of each key for all queries of a tile or square, int32 [keys, T]."""
+    return jnp.broadcast_to(key_ids[0, :, tile.keys], tile.shape[::-1]).T
 
 
 def clear_before_first_row(total_ref: Any) -> None:

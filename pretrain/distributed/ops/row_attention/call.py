@@ -7,7 +7,7 @@ W the width of a head with zeros behind it
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from pretrain.distributed.ops.row_attention.blocks import Inputs
 from pretrain.distributed.ops.row_attention.inputs import (
     count_distances,
     find_pair_terms,
+    find_span,
     make_inputs,
     pad_heads,
 )
@@ -70,6 +71,10 @@ def attend_local_rows(
       changes: of the chosen `Settings`.
     """
     B, L, H, K = q_BLHK.shape
+    if _has_two_streams(bias) and (k_BMHK.shape[1] > MAX_LENGTH or "square" in changes):
+        options = dict(scale=scale, drop=drop, first=first, num_heads=num_heads)
+        options |= dict(vmem_bytes=vmem_bytes, **changes)
+        return _attend_streams(q_BLHK, k_BMHK, v_BMHK, mask, bias, options)
     scale = K**-0.5 if scale is None else scale
     q_BLHW, k_BMHW, v_BMHW, bias = pad_heads(q_BLHK, k_BMHK, v_BMHK, bias)
     mask = Mask() if mask is None else mask
@@ -87,6 +92,40 @@ def attend_local_rows(
     return out.swapaxes(1, 2).reshape(q_BLHW.shape)[..., :K]
 
 
+def _has_two_streams(bias: jax.Array | DistanceBias | None) -> TypeGuard[DistanceBias]:
+    """Return whether queries in the order of the keys come before others."""
+    if not isinstance(bias, DistanceBias) or bias.position_BP is None:
+        return False
+    return bias.num_ordered > 0
+
+
+def _attend_streams(
+    q_BLHK: jax.Array,
+    k_BMHK: jax.Array,
+    v_BMHK: jax.Array,
+    mask: Mask | jax.Array | None,
+    bias: DistanceBias,
+    options: dict[str, Any],
+) -> jax.Array:
+    """Compute `attend_local_rows` in squares, of queries in order and of the others."""
+    assert mask is None or isinstance(mask, Mask), "squares take no mask of pairs"
+    L, S, outputs = q_BLHK.shape[1], bias.num_ordered, []
+    for start, stop, stream_bias in zip((0, S), (S, L), bias.split_queries()):
+        if start < stop:
+            out_BLHK = attend_local_rows(
+                q_BLHK[:, start:stop],
+                k_BMHK,
+                v_BMHK,
+                mask=mask and mask.take_queries(start, stop),
+                bias=stream_bias,
+                num_queries=L,
+                first_query=start,
+                **options,
+            )
+            outputs.append(out_BLHK)
+    return jnp.concatenate(outputs, axis=1)
+
+
 def _choose_settings(
     q_BLHW: jax.Array,
     k_BMHW: jax.Array,
@@ -100,8 +139,11 @@ def _choose_settings(
     rules, itemsize = mask if isinstance(mask, Mask) else Mask(), q_BLHW.dtype.itemsize
     heads_per_program, square = 1, 0
     if max(L, M) > MAX_LENGTH:
-        num_distances = count_distances(bias)
-        found = choose_square(width, L, M, itemsize, num_distances, vmem_bytes)
+        found = choose_square(
+            *(width, L, M, itemsize, count_distances(bias), vmem_bytes),
+            hides_places=rules.local_window_size != (None, None),
+            span=find_span(bias),
+        )
         tile, square = found or SQUARES[-1]
     else:
         terms, reach = find_pair_terms(mask, bias), rules.local_window_size

@@ -1,7 +1,7 @@
 """The term of relative positions inside the whole-row kernel.
 
 A tile's queries meet the distances of a window, [distances, T], and each query moves its column to
-the rows of the keys, by one selection for each bit of its place.
+the rows of the keys (`moves`).
 
 T queries of a tile   S queries in the order of the keys
 """
@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
 
 from models.layers.relative.distance_bias import DistanceBias
 from pretrain.distributed.ops.row_attention.blocks import (
@@ -24,6 +23,15 @@ from pretrain.distributed.ops.row_attention.blocks import (
     contract_first,
     contract_last,
 )
+from pretrain.distributed.ops.row_attention.moves import (
+    REGISTER_ROWS,
+    move_to_distances,
+    move_to_keys,
+)
+from pretrain.distributed.ops.row_attention.spread_queries import (
+    differentiate_windows,
+    score_windows,
+)
 from pretrain.distributed.ops.row_attention.tiles import (
     LANES,
     Settings,
@@ -31,8 +39,6 @@ from pretrain.distributed.ops.row_attention.tiles import (
     Tile,
     round_up,
 )
-
-REGISTER_ROWS = 8  # rows of float32 in a register: a move by as many renames registers
 
 
 class Window(NamedTuple):
@@ -127,46 +133,18 @@ def find_places(
     return inputs.first_rows[0, :, tile.queries]
 
 
-def move_to_keys(scores: jax.Array, place_T: jax.Array, num_bits: int, num_keys: int) -> jax.Array:
-    """Return the rows place ... place + num_keys - 1 of each column, [num_keys, T]."""
-    for bit in reversed(range(num_bits)):
-        rows = scores.shape[0]
-        moves = jnp.broadcast_to(place_T & (1 << bit), scores.shape) != 0
-        if bit >= 3:
-            moves = moves[: rows - (1 << bit)]
-            scores = jnp.where(moves, scores[1 << bit :], scores[: rows - (1 << bit)])
-        else:
-            scores = jnp.where(moves, pltpu.roll(scores, rows - (1 << bit), 0), scores)
-    return scores[:num_keys]
-
-
-def move_to_distances(d_scores: jax.Array, place_T: jax.Array, num_bits: int) -> jax.Array:
-    """Return the transpose of `move_to_keys`: the rows of the window, zero where none is read."""
-    keys, T = d_scores.shape
-    rows = round_up(keys, REGISTER_ROWS) + REGISTER_ROWS
-    d_scores = jnp.concatenate([d_scores, jnp.zeros((rows - keys, T), d_scores.dtype)])
-    for bit in range(num_bits):
-        step = 1 << bit
-        if bit >= 3:
-            zeros = jnp.zeros((step, T), d_scores.dtype)
-            stays = jnp.concatenate([d_scores, zeros])
-            moved = jnp.concatenate([zeros, d_scores])
-        else:
-            stays, moved = d_scores, pltpu.roll(d_scores, step, 0)
-        moves = jnp.broadcast_to(place_T & step, stays.shape) != 0
-        d_scores = jnp.where(moves, moved, stays)
-    return d_scores
-
-
 def score_distances(
     inputs: Inputs, head: Head, tile: Tile | Square, settings: Settings
 ) -> jax.Array:
     """Return the bias of a tile or square, float32 [keys, T]."""
-    window = find_window(tile, settings)
-    q = inputs.distance_q[0, head.rows, tile.queries]
-    scores = contract_first(inputs.distances[head.rows, window.distances], q)
-    places = find_places(inputs, window, tile, settings)
-    bias = move_to_keys(scores, places, window.num_bits, tile.shape[0]) * settings.bias_scale
+    if isinstance(tile, Square) and inputs.windows is not None:
+        bias = score_windows(inputs, head, tile, settings) * settings.bias_scale
+    else:
+        window = find_window(tile, settings)
+        q = inputs.distance_q[0, head.rows, tile.queries]
+        scores = contract_first(inputs.distances[head.rows, window.distances], q)
+        places = find_places(inputs, window, tile, settings)
+        bias = move_to_keys(scores, places, window.num_bits, tile.shape[0]) * settings.bias_scale
     if inputs.text_scores is None:
         return bias
     text_T = inputs.text_scores[0, head.index, :, tile.queries]
@@ -203,6 +181,9 @@ def differentiate_distances(
       d_scores: the gradient of the scores of the tile or square, float32 [keys, T].
       settings: of the call.
     """
+    if isinstance(tile, Square) and inputs.windows is not None:
+        d_scores *= settings.bias_scale
+        return differentiate_windows(inputs, gradients, head, tile, q, d_scores, settings)
     window = find_window(tile, settings)
     places = find_places(inputs, window, tile, settings)
     moved = move_to_distances(d_scores * settings.bias_scale, places, window.num_bits)

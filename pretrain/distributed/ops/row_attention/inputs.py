@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
@@ -18,8 +19,12 @@ from pretrain.distributed.ops.row_attention.distances import (
     pad_distances,
 )
 from pretrain.distributed.ops.row_attention.pallas_call import BLOCKS, OF_KEYS, OF_QUERIES
+from pretrain.distributed.ops.row_attention.spread_queries import (
+    count_distances_of_windows,
+    find_windows,
+)
 from pretrain.distributed.ops.row_attention.squares import list_squares
-from pretrain.distributed.ops.row_attention.tiles import SUBLANES, PairTerms, Settings
+from pretrain.distributed.ops.row_attention.tiles import SPAN, SUBLANES, PairTerms, Settings
 
 
 def find_pair_terms(
@@ -36,6 +41,12 @@ def count_distances(bias: jax.Array | DistanceBias | None) -> int:
     return len(bias.r_RHK) if isinstance(bias, DistanceBias) else 0
 
 
+def find_span(bias: jax.Array | DistanceBias | None) -> int:
+    """Return the places of a window of distances of queries in no order; 0 if all are in order."""
+    has_others = isinstance(bias, DistanceBias) and bias.position_BP is not None
+    return SPAN if has_others else 0
+
+
 def make_inputs(
     seeds: jax.Array,
     q_BLHK: jax.Array,
@@ -49,13 +60,15 @@ def make_inputs(
 
     Padding is passed as lengths, and next to segments as a segment of its own.
     """
-    ids, lengths_B, visible_BML = None, None, None
+    ids, lengths_B, visible_BML, ranks = None, None, None, None
     if not isinstance(mask, Mask):
         visible_BML = mask[:, 0].swapaxes(1, 2).astype(jnp.int8)
     elif mask.segment_ids is not None:
         ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
     elif mask.attention_mask_BM is not None:
         lengths_B = mask.attention_mask_BM.sum(-1, dtype=jnp.int32)
+    if isinstance(mask, Mask) and mask.ranks is not None:
+        ranks = mask.ranks
     bias_1HLM = None if isinstance(bias, DistanceBias) else bias
     inputs = Inputs(
         seeds=seeds,
@@ -65,6 +78,8 @@ def make_inputs(
         v=_move_positions_last(v_BMHK),
         query_ids=ids and ids[0][:, None],
         key_ids=ids and ids[1][:, None],
+        query_ranks=ranks and ranks[0][:, None],
+        key_ranks=ranks and ranks[1][:, None],
         visible=visible_BML,
         bias=None if bias_1HLM is None else bias_1HLM[0].swapaxes(1, 2),
     )
@@ -80,14 +95,21 @@ def _add_distances(inputs: Inputs, bias: DistanceBias, settings: Settings) -> In
     query's own text is subtracted from both terms of the texts.
     """
     r_KR = bias.r_RHK.reshape(len(bias.r_RHK), -1).T
-    if settings.square:
+    windows = None
+    if settings.square and bias.position_BP is not None:
+        length = count_distances_of_windows(bias, settings)
+        first_rows, windows = find_windows(bias, settings)
+    elif settings.square:
         length = count_distances_of_squares(list_squares(*settings.lengths, settings), settings)
+        first_rows = find_first_rows(bias, settings)
     else:
         length = count_distances_of_tiles(bias.num_keys, settings)
+        first_rows = find_first_rows(bias, settings)
     inputs = inputs._replace(
         distance_q=_move_positions_last(bias.q_BLHK),
         distances=pad_distances(r_KR, length, settings),
-        first_rows=find_first_rows(bias, settings),
+        first_rows=first_rows,
+        windows=windows,
     )
     if (texts := bias.texts) is None:
         return inputs
@@ -106,7 +128,10 @@ def _add_squares(inputs: Inputs, settings: Settings) -> Inputs:
     for name, x in zip(inputs._fields, inputs):
         axis = "queries" if BLOCKS[name] in OF_QUERIES else "keys"
         if x is not None and BLOCKS[name] in (*OF_QUERIES, *OF_KEYS):
-            padded[name] = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, paddings[axis])])
+            # A query behind the row has keys, as one without takes the time of a rare branch.
+            fill = np.iinfo(np.int32).max if name == "query_ranks" else 0
+            widths = [(0, 0)] * (x.ndim - 1) + [(0, paddings[axis])]
+            padded[name] = jnp.pad(x, widths, constant_values=fill)
     return inputs._replace(**padded)
 
 

@@ -26,6 +26,7 @@ from pretrain.distributed.ops.row_attention.blocks import (
     contract_first,
     contract_last,
     list_heads,
+    repeat_keys,
 )
 from pretrain.distributed.ops.row_attention.distances import (
     differentiate_distances,
@@ -61,6 +62,10 @@ def find_visible(inputs: Inputs, tile: Tile | Square, settings: Settings) -> jax
         rules.append(key < inputs.lengths_B[pl.program_id(1)])
     if inputs.key_ids is not None:
         rules.append(compare_ids(inputs.query_ids, inputs.key_ids, tile))
+    if inputs.key_ranks is not None:
+        is_before = repeat_keys(inputs.key_ranks, tile) < inputs.query_ranks[0, :, tile.queries]
+        has_own_key = settings.offset < (settings.lengths[1] or inputs.k.shape[2])
+        rules.append(is_before | (key == query) if has_own_key else is_before)
     if inputs.visible is not None:
         rules.append(inputs.visible[0, tile.keys, tile.queries].astype(jnp.int32) != 0)
     return reduce(jnp.logical_and, rules) if rules else None
@@ -129,7 +134,7 @@ def make_keep(
 
 def has_rows_of_padding(inputs: Inputs) -> bool:
     """Return whether the arrays of a mask may hide every key from a query."""
-    arrays = inputs.lengths_B, inputs.key_ids, inputs.visible
+    arrays = inputs.lengths_B, inputs.key_ids, inputs.key_ranks, inputs.visible
     return any(array is not None for array in arrays)
 
 

@@ -17,7 +17,11 @@ from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias, TextScores
 from pretrain.distributed.ops.hash_dropout import drop_by_hash, drop_on_shard
 from pretrain.distributed.ops.row_attention.call import attend_local_rows
-from pretrain.distributed.ops.row_attention.inputs import count_distances, find_pair_terms
+from pretrain.distributed.ops.row_attention.inputs import (
+    count_distances,
+    find_pair_terms,
+    find_span,
+)
 from pretrain.distributed.ops.row_attention.tiles import (
     LARGE_VMEM,
     MAX_LENGTH,
@@ -72,7 +76,7 @@ def find_row_obstacle(
         return f"needs rows on every device; {B} do not divide among {num_shards}"
     sizes = round_up(K, SUBLANES), L, M, q_BLHK.dtype.itemsize
     if max(L, M) > MAX_LENGTH:
-        size = count_square_bytes(*sizes, count_distances(bias))
+        size = count_square_bytes(*sizes, count_distances(bias), span=find_span(bias))
     else:
         size = count_vmem_bytes(1, *sizes, find_pair_terms(mask, bias))
     if size > (limit := get_vmem_bytes(mesh, max(L, M))):
@@ -120,8 +124,6 @@ def _find_square_obstacle(
         return f"takes a mask of pairs {limit}"
     if bias is not None and not isinstance(bias, DistanceBias):
         return f"takes a bias of pairs {limit}"
-    if isinstance(bias, DistanceBias) and bias.position_BP is not None:
-        return f"takes queries that are not in the order of the keys {limit}"
     return None
 
 

@@ -19,6 +19,9 @@ MAX_UNROLLED = 2**20  # scores of a program; more take minutes to compile
 MAX_BLOCK_BYTES = 2**18  # of a block of queries, keys or values of several heads
 DISTANCE_ARRAYS = 3.0  # more of them where there are distances
 SQUARES = (256, 1024), (256, 512), (128, 512), (128, 256), (128, 128)  # queries, keys
+SPAN = 1024  # places of a window of distances: 128 queries of which one in 6 positions is one
+# The same for distances and no rule of positions: fewer queries read fewer distances for each key.
+NARROW_SQUARES = (128, 2048), (128, 1024), (128, 512), (128, 256), (128, 128)
 TILE_ARRAYS = 4.5  # float32 arrays of a tile in a program's memory (measured with libtpu 0.0.42)
 
 
@@ -41,9 +44,14 @@ class Settings(NamedTuple):
       tile: queries that are computed at once.
       num_ordered: queries in the order of the keys, where a bias is of distances; 0 elsewhere.
       bias_scale: the factor of a bias of distances.
-      step: the range of keys of a tile begins and ends at multiples of it.
+      step: the range of keys of a tile begins and ends at multiples of it, and a window of
+        distances begins at one.
       square: keys of a square, where a row is computed in squares; 0: whole.
       lengths: L and M without padding, where a row is computed in squares.
+      span: places of a window of distances, a power of two from 8, for queries in no order.
+      num_queries: queries of a row and a head of the whole call, of which this one has a part; 0:
+        it has all. Dropout draws by it.
+      first_query: the first of the part.
       vmem_bytes: memory of a program.
       interpret: whether the kernel runs on a CPU, slowly.
     """
@@ -61,6 +69,9 @@ class Settings(NamedTuple):
     step: int = LANES
     square: int = 0
     lengths: tuple[int, int] = (0, 0)
+    span: int = SPAN
+    num_queries: int = 0
+    first_query: int = 0
     vmem_bytes: int = SMALL_VMEM
     interpret: bool = False
 
@@ -205,32 +216,63 @@ def count_vmem_bytes(
 
 
 def choose_square(
-    K: int, L: int, M: int, itemsize: int, num_distances: int, vmem_bytes: int
+    K: int,
+    L: int,
+    M: int,
+    itemsize: int,
+    num_distances: int,
+    vmem_bytes: int,
+    hides_places: bool = True,
+    span: int = 0,
 ) -> tuple[int, int] | None:
-    """Return the queries and keys of a square of a long row, the largest that fits; None if none.
+    """Return the queries and keys of a square of a long row, the best that fits; None if none.
 
-    A larger one has fewer programs and corrections, and more pairs that a causal mask hides.
+    A larger one has fewer programs and corrections, and more pairs that a causal mask hides. Where
+    there are distances and no pairs to leave out, the best one computes the fewest scores of keys,
+    those of padding included, and of distances.
+
+    Args:
+      hides_places: whether a mask hides keys by their position.
+      span: places of a window of distances, of queries in no order; 0: they are in order.
     """
-    for square in SQUARES:
-        if count_square_bytes(K, L, M, itemsize, num_distances, square) <= vmem_bytes:
-            return square
-    return None
+    is_narrow = num_distances > 0 and (span > 0 or not hides_places)
+
+    def count_scores(square: tuple[int, int]) -> int:
+        return -(-M // square[1]) * (2 * square[1] + (span or square[0]))
+
+    found = [
+        square
+        for square in (NARROW_SQUARES if is_narrow else SQUARES)
+        if count_square_bytes(K, L, M, itemsize, num_distances, square, span) <= vmem_bytes
+    ]
+    if is_narrow:
+        return min(found, key=count_scores, default=None)
+    return found[0] if found else None
 
 
 def count_square_bytes(
-    K: int, L: int, M: int, itemsize: int, num_distances: int, square: tuple[int, int] = SQUARES[-1]
+    K: int,
+    L: int,
+    M: int,
+    itemsize: int,
+    num_distances: int,
+    square: tuple[int, int] = SQUARES[-1],
+    span: int = 0,
 ) -> int:
     """Return the bytes of a program's memory in the backward pass of a long row of one head.
 
     It holds what `count_vmem_bytes` counts without a bias or a mask of pairs, the logarithms of the
     sums, and the products of outputs and their gradients.
+
+    span: as of `choose_square`.
     """
     L, M = round_up(L, square[0]), round_up(M, square[1])
     blocks = K * (3 * L + 4 * M) * itemsize + 2 * 64 * L
     columns = TILE_ARRAYS * square[1]
     if num_distances:
-        R = num_distances + 2 * square[0] + square[1]
+        margin = max(2 * square[0], span)
+        R = num_distances + margin + square[1]
         blocks += K * (2 * L * itemsize + R * (itemsize + 4)) + 64 * L
-        columns += DISTANCE_ARRAYS * (square[1] + 2 * square[0])
+        columns += DISTANCE_ARRAYS * (square[1] + margin)
     square_bytes = round(columns * square[0] * 4)
     return 2 * blocks + 2 * K * M * 4 + square_bytes + VMEM_RESERVE
