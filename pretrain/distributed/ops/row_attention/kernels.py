@@ -48,6 +48,11 @@ LEAST = float(np.finfo(np.float32).min)  # the score of a pair that a mask hides
 def find_visible(inputs: Inputs, tile: Tile | Square, settings: Settings) -> jax.Array | None:
     """Return which pairs of a tile or square the mask shows, bool [keys, T]; None for all."""
     rules = []
+    if inputs.key_ranks is not None:
+        rules.append(compare_ranks(inputs, tile, settings))
+        others = inputs.lengths_B, inputs.key_ids, inputs.visible
+        if all(x is None for x in others) and not hides_padded_keys(inputs.k.shape[2], settings):
+            return rules[0]
     key = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 0) + tile.keys.start
     first_query = tile.queries.start + settings.offset
     query = jax.lax.broadcasted_iota(jnp.int32, tile.shape, 1) + first_query
@@ -62,13 +67,19 @@ def find_visible(inputs: Inputs, tile: Tile | Square, settings: Settings) -> jax
         rules.append(key < inputs.lengths_B[pl.program_id(1)])
     if inputs.key_ids is not None:
         rules.append(compare_ids(inputs.query_ids, inputs.key_ids, tile))
-    if inputs.key_ranks is not None:
-        is_before = repeat_keys(inputs.key_ranks, tile) < inputs.query_ranks[0, :, tile.queries]
-        has_own_key = settings.offset < (settings.lengths[1] or inputs.k.shape[2])
-        rules.append(is_before | (key == query) if has_own_key else is_before)
     if inputs.visible is not None:
         rules.append(inputs.visible[0, tile.keys, tile.queries].astype(jnp.int32) != 0)
     return reduce(jnp.logical_and, rules) if rules else None
+
+
+def compare_ranks(inputs: Inputs, tile: Tile | Square, settings: Settings) -> jax.Array:
+    """Return which pairs of a tile or square the ranks show, bool [keys, T]."""
+    is_before = repeat_keys(inputs.key_ranks, tile) < inputs.query_ranks[0, :, tile.queries]
+    if settings.offset >= (settings.lengths[1] or inputs.k.shape[2]):
+        return is_before  # the queries are behind all keys
+    query_T = jax.lax.broadcasted_iota(jnp.int32, (1, tile.shape[1]), 1)
+    own_T = query_T + (tile.queries.start + settings.offset - tile.keys.start)
+    return is_before | (jax.lax.broadcasted_iota(jnp.int32, tile.shape, 0) == own_T)
 
 
 class Weights(NamedTuple):

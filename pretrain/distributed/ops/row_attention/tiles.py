@@ -21,7 +21,7 @@ DISTANCE_ARRAYS = 3.0  # more of them where there are distances
 SQUARES = (256, 1024), (256, 512), (128, 512), (128, 256), (128, 128)  # queries, keys
 SPAN = 1024  # places of a window of distances: 128 queries of which one in 6 positions is one
 # The same for distances and no rule of positions: fewer queries read fewer distances for each key.
-NARROW_SQUARES = (128, 2048), (128, 1024), (128, 512), (128, 256), (128, 128)
+NARROW_SQUARES = (128, 4096), (128, 2048), (128, 1024), (128, 512), (128, 256), (128, 128)
 TILE_ARRAYS = 4.5  # float32 arrays of a tile in a program's memory (measured with libtpu 0.0.42)
 
 
