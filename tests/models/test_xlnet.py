@@ -7,11 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from models import build
 from models.config.xlnet import XLNetConfig
 from models.layers.relative.distance_bias import score_distances, shift_scores
 from models.layers.relative.relative_attention import SEGMENT_MEMORY, embed_distances
+from models.xlnet import make_order_mask
 from pretrain.config import load
 from pretrain.convert.pretrained import CONVERTERS
 
@@ -157,6 +160,43 @@ def test_a_predicted_token_sees_the_context_and_those_before_it_in_the_order(run
     found = find_dependencies(lambda ids: run(ids, **inputs), range(9))
     expected = ranks_L[None] < ranks_L[positions_P][:, None]
     np.testing.assert_array_equal(found, expected)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 99),
+    has_ranks=st.booleans(),
+    P=st.one_of(st.none(), st.integers(1, 9)),
+    memory=st.one_of(st.none(), st.integers(1, 5)),
+)
+def test_ranks_show_the_pairs_of_both_streams(seed, has_ranks, P, memory):
+    """By section 2.3: a content query sees the context, what is before it and itself; a query of the
+    other stream sees what is before it. Both see the readable memory, and no padding.
+    """
+    rng, L = np.random.default_rng(seed), 9
+    is_token = np.arange(L) < rng.integers(1, L + 1, (2, 1))
+    ranks = rng.integers(0, 4, (2, L)) if has_ranks else np.zeros((2, L), int)
+    positions = None if P is None else rng.integers(0, L, (2, P))
+    readable = None if memory is None else rng.random((2, memory)) < 0.5
+    arrays = (ranks.copy() if has_ranks else None), positions
+    if positions is not None and not has_ranks:
+        np.put_along_axis(ranks, positions, 1, axis=1)
+    expected = (ranks[:, None, :] < ranks[:, :, None]) | (ranks[:, None, :] == 0)
+    expected = (expected & is_token[:, None]) | np.eye(L, dtype=bool)
+    if positions is not None:
+        own = np.take_along_axis(ranks, positions, axis=1)
+        query = (ranks[:, None, :] < own[:, :, None]) & is_token[:, None]
+        expected = np.concatenate([expected, query], axis=1)
+    if readable is not None:
+        shape = 2, expected.shape[1], memory
+        memory_pairs = np.broadcast_to(readable[:, None], shape)
+        expected = np.concatenate([memory_pairs, expected], axis=2)
+    given_arrays = [None if x is None else jnp.asarray(x, jnp.int32) for x in arrays]
+    mask = make_order_mask(
+        jnp.asarray(is_token), *given_arrays, None if readable is None else jnp.asarray(readable)
+    )
+    found = np.asarray(mask.make_dense(*expected.shape[1:]))
+    np.testing.assert_array_equal(found[:, 0], expected)
 
 
 def test_the_probability_of_a_row_is_that_of_every_order(run, tiny):

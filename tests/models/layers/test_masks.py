@@ -65,6 +65,26 @@ def test_queries_stand_behind_a_memory(mask, allowed):
     assert mask.count_visible_pairs(4, 6) == dense.sum()
 
 
+def test_queries_see_lower_ranks_and_their_own_position():
+    queries, keys = np.array([[1, 0, 3, 1], [0, 5, 1, 2]]), np.array([[-1, 9, 0, 1, 2, 0]] * 2)
+    mask = Mask(jnp.arange(6) < jnp.asarray([[6], [4]]), offset=1)
+    mask = mask.replace(ranks=(jnp.asarray(queries), jnp.asarray(keys)))
+    found = np.asarray(mask.make_dense(4, 6))[:, 0]
+    for b, l, m in np.ndindex(2, 4, 6):
+        assert found[b, l, m] == ((keys[b, m] < queries[b, l] or m == l + 1) and m < (6, 4)[b])
+    assert mask.count_visible_pairs(4, 6) == 24 and mask.local_window_size == (None, None)
+    part = mask.take_queries(1, 3).make_dense(2, 6)
+    np.testing.assert_array_equal(part[:, 0], found[:, 1:3])
+
+
+def test_ranks_take_the_place_of_the_order_of_positions():
+    ranks = jnp.zeros((1, 6), jnp.int32), jnp.zeros((1, 6), jnp.int32)
+    step = DecodingStep(jnp.zeros(1, jnp.int32), 6)
+    for settings in ({"causal": True}, {"window": 3}, {"step": step}):
+        with pytest.raises(ValueError, match="the order of the ranks takes the place of that"):
+            Mask(ranks=ranks, **settings)
+
+
 def test_an_offset_that_cannot_be_is_refused():
     step = DecodingStep(jnp.zeros(1, jnp.int32), 6)
     for settings in ({"offset": -1}, {"offset": 2, "step": step}):

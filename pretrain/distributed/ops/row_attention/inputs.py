@@ -47,6 +47,14 @@ def find_span(bias: jax.Array | DistanceBias | None) -> int:
     return SPAN if has_others else 0
 
 
+def list_streams(L: int, bias: jax.Array | DistanceBias | None) -> list[tuple[int, int]]:
+    """Return (queries, `find_span` of them) of each call that computes a row in squares."""
+    if not isinstance(bias, DistanceBias) or not find_span(bias):
+        return [(L, 0)]
+    S = bias.num_ordered
+    return [(count, span) for count, span in ((S, 0), (L - S, SPAN)) if count]
+
+
 def make_inputs(
     seeds: jax.Array,
     q_BLHK: jax.Array,

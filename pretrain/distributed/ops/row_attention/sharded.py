@@ -20,7 +20,7 @@ from pretrain.distributed.ops.row_attention.call import attend_local_rows
 from pretrain.distributed.ops.row_attention.inputs import (
     count_distances,
     find_pair_terms,
-    find_span,
+    list_streams,
 )
 from pretrain.distributed.ops.row_attention.tiles import (
     LARGE_VMEM,
@@ -74,11 +74,14 @@ def find_row_obstacle(
     num_shards = mesh.shape["data"] * mesh.shape["fsdp"]
     if B % num_shards:
         return f"needs rows on every device; {B} do not divide among {num_shards}"
-    sizes = round_up(K, SUBLANES), L, M, q_BLHK.dtype.itemsize
+    width, itemsize = round_up(K, SUBLANES), q_BLHK.dtype.itemsize
     if max(L, M) > MAX_LENGTH:
-        size = count_square_bytes(*sizes, count_distances(bias), span=find_span(bias))
+        size = max(
+            count_square_bytes(width, count, M, itemsize, count_distances(bias), span=span)
+            for count, span in list_streams(L, bias)
+        )
     else:
-        size = count_vmem_bytes(1, *sizes, find_pair_terms(mask, bias))
+        size = count_vmem_bytes(1, width, L, M, itemsize, find_pair_terms(mask, bias))
     if size > (limit := get_vmem_bytes(mesh, max(L, M))):
         return (
             f"holds a head of a row in {limit / 2**20:.0f} MiB on the chip, not in the "

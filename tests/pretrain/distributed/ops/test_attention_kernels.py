@@ -203,6 +203,9 @@ def make_shapes(B=8, L=256, M=256, H=4, K=64, dtype=jnp.bfloat16):
     return jax.ShapeDtypeStruct((B, L, H, K), dtype), jax.ShapeDtypeStruct((B, M, H, K), dtype)
 
 
+RANKED = Mask(ranks=(jnp.zeros((8, 256), jnp.int32), jnp.zeros((8, 256), jnp.int32)))
+
+
 def find_reason(why_not, mask=None, bias=None, drop=None, sizes=(2, 2, 2), **kw):
     return why_not(*make_shapes(**kw), mask, bias, drop, make_mesh(Mesh(*sizes)))
 
@@ -218,6 +221,7 @@ def test_reasons_against_splash_are_reported():
         find_splash_obstacle, bias=draw_vectors(1, 4, 256, 256)
     )
     assert find_reason(find_splash_obstacle, Mask(window=7)) is None
+    assert find_reason(find_splash_obstacle, RANKED) == "takes no ranks of the positions"
     assert "equal numbers of queries and keys, not for 256 and 128" in find_reason(
         find_splash_obstacle, Mask(window=7), M=128
     )
@@ -241,6 +245,7 @@ def test_reasons_against_cudnn_are_reported():
     packed, odd = Mask(segment_ids=(segments, segments)), dict(L=255, M=255)
     sparse = make_causal_mask().replace(pattern=SparsePattern("fixed", 128))
     assert find_reason(find_cudnn_obstacle, sparse) == "has no sparse patterns"
+    assert find_reason(find_cudnn_obstacle, RANKED) == "takes no ranks of the positions"
     assert (
         find_reason(find_cudnn_obstacle)
         is find_reason(find_cudnn_obstacle, make_padding_mask(VALID), draw_vectors(1, 4, 256, 256))

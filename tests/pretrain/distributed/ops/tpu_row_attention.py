@@ -41,6 +41,10 @@ CALLS = {
 # predicted ones.
 DISTANCE_CALLS = {
     "XLNet on v5e": ("v5e:2x2", 2, 512, 85, 0, 4, 64),
+    "both streams of a long row on v5e": ("v5e:2x2", 1, 8192, 1365, 0, 2, 64),
+    "both streams of a long row on v5p": ("v5p:2x2x1", 1, 8192, 1365, 384, 1, 64),
+    "both streams of a long row on v6e": ("v6e:2x2", 2, 2304, 384, 0, 1, 128),
+    "both streams of a long row on v4": ("v4:2x2x1", 1, 2304, 384, 0, 2, 64),
     "Transformer-XL on v4": ("v4:2x2x1", 2, 150, 0, 150, 10, 41),
     "a long row of Transformer-XL on v5p": ("v5p:2x2x1", 1, 8192, 0, 150, 2, 41),
     "a long row of the Music Transformer on v5e": ("v5e:2x2", 1, 8192, 0, 0, 2, 64),
@@ -92,17 +96,18 @@ def compile_gradient(topology, B, L, M, H, K, causal, padded, biased, rate):
 
 
 def compile_distances(topology, B, L, P, memory, H, K):
-    """Return the same for a bias of distances."""
+    """Return the same for a bias of distances, with P for a mask of ranks."""
     mesh, shape = make_machine(topology)
     X, N, R = L + P, memory + L, memory + (2 * L - 1 if P else L)
-    ids = (shape(B, n, dtype=jnp.int32) for n in (X, N))
+    ids, ranks = ([shape(B, n, dtype=jnp.int32) for n in (X, N)] for _ in range(2))
     scores = (shape(B, H, X, dtype=jnp.float32) for _ in range(2))
 
-    def compute(q, k, v, distance_q, r, same, other, query_ids, key_ids, positions, visible, key):
+    def compute(q, k, v, distance_q, r, same, other, query_ids, key_ids, positions, ranks, key):
         mask = Mask(segment_ids=(query_ids, key_ids), causal=True, offset=memory)
         bias = DistanceBias(distance_q, r, num_keys=N, scale=K**-0.5)
         if P:
-            mask, texts = visible, TextScores(same, other, query_ids, key_ids)
+            mask = Mask(ranks=tuple(ranks), offset=memory)
+            texts = TextScores(same, other, query_ids, key_ids)
             bias = bias.replace(position_BP=positions, texts=texts)
         drop = KeyedDropout(key, 0.1, (), drop_by_hash)
         return make_attend(mesh)(q, k, v, mask=mask, bias=bias, drop=drop)
@@ -113,7 +118,7 @@ def compile_distances(topology, B, L, P, memory, H, K):
         *scores,
         *ids,
         shape(B, P, dtype=jnp.int32),
-        shape(B, 1, X, N, dtype=jnp.bool_),
+        ranks,
         shape(2, dtype=jnp.uint32),
     )
     return count_kernels(mesh, compute, arguments, 7, (B, H, X, N))
