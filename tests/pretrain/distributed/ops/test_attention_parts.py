@@ -40,6 +40,7 @@ CASES = {
     "nothing": {},
     "padding": {"mask": make_padding_mask(TOKENS)},
     "segments, causal": {"mask": make_causal_mask(TOKENS, SEGMENTS)},
+    "ranks": {"mask": Mask(ranks=(SEGMENTS, SEGMENTS[:, ::-1]))},
     "an array of each row": {"mask": TOKENS[:, None, None, :]},
     "an array of pairs, as many queries as rows": {"mask": jnp.tril(jnp.ones((L, L), bool))},
     "a bias of each row": {"bias": draw_normal(3, B, H, L, L)},
