@@ -5,6 +5,7 @@ exported tokenizer is the same pipeline, extended by the names of the special to
 template of the family's record, which puts them around a text.
 """
 
+import json
 import pathlib
 from typing import Any
 
@@ -55,11 +56,39 @@ def build_tokenizer(vocabulary: Vocabulary, family: str, is_labelled: bool = Fal
     pipeline.no_truncation()
     pipeline.no_padding()
     name = record.labelled_template if is_labelled else record.template
-    if pipeline.post_processor is None and name in TEMPLATES:
-        template = TEMPLATES[name](vocabulary)
-        if template is not None:
-            pipeline.post_processor = template
+    if name in TEMPLATES:
+        set_frame(pipeline, TEMPLATES[name](vocabulary))
     return pipeline
+
+
+def set_frame(pipeline: Tokenizer, template: processors.PostProcessor) -> None:
+    """Let a pipeline put the special tokens of a template around texts.
+
+    The post-processor of a tokenizer.json remains where it puts the same tokens. Otherwise only its
+    trimming of blanks remains, which keeps them out of the offsets of words.
+    """
+    own = pipeline.post_processor
+    before = frame_probe(pipeline)
+    pipeline.post_processor = template
+    if own is None:
+        return
+    if frame_probe(pipeline) == before:
+        pipeline.post_processor = own
+        return
+    settings = json.loads(own.__getstate__())
+    trimming = [
+        processors.ByteLevel(add_prefix_space=step.get("add_prefix_space", True), trim_offsets=True)
+        for step in settings.get("processors", [settings])
+        if step.get("trim_offsets")
+    ]
+    if trimming and not isinstance(template, processors.RobertaProcessing):  # which trims itself
+        pipeline.post_processor = processors.Sequence([trimming[0], template])
+
+
+def frame_probe(pipeline: Tokenizer) -> list[tuple[list[int], list[int]]]:
+    """Return (ids, token types) of a text and of a pair, with their special tokens."""
+    probes = pipeline.encode("a"), pipeline.encode("a", "b")
+    return [(encoding.ids, encoding.type_ids) for encoding in probes]
 
 
 def write_tokenizer(
@@ -167,10 +196,10 @@ def _make_eos_template(vocabulary: Any) -> processors.PostProcessor:
     )
 
 
-def _make_eos_between_template(vocabulary: Any) -> processors.PostProcessor | None:
-    """Return the template A, or A <eos> B; None for a vocabulary without an end of text."""
+def _make_eos_between_template(vocabulary: Any) -> processors.PostProcessor:
+    """Return the template A, or A <eos> B; A B for a vocabulary without an end of text."""
     if vocabulary.eos is None:
-        return None
+        return processors.TemplateProcessing(single=["$A"], pair=["$A", "$B"], special_tokens=[])
     eos = vocabulary.pieces[vocabulary.eos]
     return processors.TemplateProcessing(
         single=["$A"], pair=["$A", eos, "$B"], special_tokens=[(eos, vocabulary.eos)]

@@ -7,12 +7,14 @@ import json
 
 import numpy as np
 import pytest
+from tokenizers import processors
 
 from data.config import Data
 from data.examples import labelled_store
 from data.examples.labelled_examples import Example
 from data.objectives import Classification, Regression
 from data.pipeline import Stream
+from data.vocabulary.tokenizer_json import read_tokenizer_json
 from models.config.heads import ClassifierConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_type, tokenizer
@@ -65,6 +67,54 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
     assert (
         stream.table.num_truncated == sum(bool(encoding.overflowing) for encoding in encodings) > 0
     )
+
+
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+BYTE_LEVEL |= {"use_regex": True}
+
+
+def make_first_alone(piece):
+    """Return a post-processor that puts one special token in front of a text."""
+    made = processors.TemplateProcessing(
+        single=[piece, "$A"], pair=[piece, "$A", "$B:1"], special_tokens=[(piece, 2)]
+    )
+    return json.loads(made.__getstate__())
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "gpt", "gpt2"])
+@pytest.mark.parametrize("post_processor", ["as_written", "byte_level", "first_alone", "none"])
+def test_a_tokenizer_json_gets_the_frame_of_training(name, post_processor, vocabularies, tmp_path):
+    """Whatever its own post-processor does, the rows are those of the labelled store."""
+    plain = vocabularies.get(name, vocabularies["bert"])
+    family = find_model_type(ENCODERS[name])
+    pipeline = tokenizer.build_tokenizer(plain, family)
+    settings = json.loads(pipeline.to_str())
+    first = plain.pieces[2]
+    settings["post_processor"] = {
+        "as_written": settings["post_processor"],
+        "byte_level": BYTE_LEVEL,
+        "first_alone": {"type": "Sequence", "processors": [BYTE_LEVEL, make_first_alone(first)]},
+        "none": None,
+    }[post_processor]
+    roles = {role: plain.pieces[i] for role in tokenizer.ROLES if (i := getattr(plain, role))}
+    vocabulary = read_tokenizer_json(json.dumps(settings), roles)
+    assert vocabulary.kind == "tokenizer_json"
+    for texts in (PAIRS, ALONE):
+        trained = make_tuned(name, {name: vocabulary, "bert": vocabulary}, length=24)
+        examples = [Example(text, "no", "here") for text in texts]
+        folder = tmp_path / str(len(texts[0]))
+        store = labelled_store.write_labelled(
+            folder, vocabulary, {"train": examples}, trained.run.model.labels
+        )
+        data = dataclasses.replace(trained.run.data, batch_size=len(texts))
+        batch = Stream(store, data).build_evaluation_batch(0)
+        made = tokenizer.build_tokenizer(vocabulary, family, is_labelled=True)
+        made.enable_truncation(24, strategy="longest_first")
+        for i, text in enumerate(texts):
+            count, encoding = int(batch["attention_mask"][i].sum()), made.encode(*text)
+            assert batch["token_ids"][i, :count].tolist() == encoding.ids
+            if name not in ("roberta", "gpt", "gpt2"):  # which read none
+                assert batch["token_type_ids"][i, :count].tolist() == encoding.type_ids
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlnet"])
