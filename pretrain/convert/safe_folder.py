@@ -99,6 +99,8 @@ def read_json(path: pathlib.Path, missing: str = "it belongs to the model") -> d
 class FolderTensors(Mapping[str, np.ndarray]):
     """The tensors of a folder by name; each is read when it is accessed, floats as float32.
 
+    Of a folder with one file and an index of several, the one file is read, as in transformers.
+
     The constructor raises FolderError if a file is missing, cut off or damaged, if the index and
     the files disagree, if a tensor has a format that float32 does not contain, or if the tensors do
     not fit into memory. So later reads do not fail half-way.
@@ -107,7 +109,8 @@ class FolderTensors(Mapping[str, np.ndarray]):
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = folder = pathlib.Path(folder)
         index = folder / INDEX
-        located = _locate_indexed(index) if os.path.lexists(index) else _locate_single(folder)
+        is_indexed = os.path.lexists(index) and not os.path.lexists(folder / WEIGHTS)
+        located = _locate_indexed(index) if is_indexed else _locate_single(folder)
         self._files = {name: path for name, (path, _) in located.items()}
         self.shapes = {name: entry.shape for name, (_, entry) in located.items()}
         self._formats = {name: entry.dtype for name, (_, entry) in located.items()}

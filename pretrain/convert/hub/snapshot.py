@@ -174,13 +174,13 @@ def _is_tokenizer_file(name: str) -> bool:
 
 
 def _list_weights(names: Mapping[str, Any], folder: str) -> Iterator[str]:
-    """Yield the index and its files, or the one file, as `FolderTensors` reads them."""
+    """Yield the one file, or the index and its files, as `FolderTensors` reads them."""
     own = {name.removeprefix(folder) for name in names if name.startswith(folder)}
     shards = sorted(filter(SHARD.fullmatch, own))
-    if INDEX in own and shards:
-        yield from (folder + name for name in (INDEX, *shards))
-    elif WEIGHTS in own:
+    if WEIGHTS in own:
         yield folder + WEIGHTS
+    elif INDEX in own and shards:
+        yield from (folder + name for name in (INDEX, *shards))
 
 
 def read_declared(place: str, sibling: Any) -> DeclaredFile:

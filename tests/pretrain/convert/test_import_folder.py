@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from pretrain.convert import safe_folder as folders
 from pretrain.convert.export_folder import replace_export, write_tensors
+from pretrain.convert.hub.snapshot import choose_files
 from pretrain.convert.safe_folder import (
     FolderError,
     FolderTensors,
@@ -24,6 +25,9 @@ TENSORS = {
     "c": np.array([1.5, np.inf, -0.0], np.float32),
     "position_ids": np.arange(4),
 }
+
+
+SIZES = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=2)
 
 
 @pytest.fixture
@@ -67,6 +71,25 @@ def test_written_in_parts_and_read_back(tmp_path, limit):
         held = load_file(tmp_path / file)
         assert len(held) == 1 or sum(array.nbytes for array in held.values()) <= limit
         assert all(index["weight_map"][name] == file for name in held)
+
+
+def test_one_file_precedes_an_index(model):
+    """As in transformers, which does not look at the files of an earlier, larger save."""
+    old = "model-00001-of-00002.safetensors"
+    save_file({"a.weight": np.zeros((3, 4), np.float32)}, model / old)
+    (model / folders.INDEX).write_text(json.dumps({"weight_map": {"a.weight": old}}))
+    assert_same_tensors(FolderTensors(model))
+    names = dict.fromkeys(["config.json", "model.safetensors", folders.INDEX, old])
+    assert choose_files("hf://a/b", names) == ["config.json", "model.safetensors"]
+    (model / old).unlink()
+    assert_same_tensors(FolderTensors(model))
+    pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    bert = transformers.BertModel(transformers.BertConfig(**SIZES))
+    bert.save_pretrained(model)
+    (model / folders.INDEX).write_text(json.dumps({"weight_map": {"pooler.dense.bias": old}}))
+    theirs = transformers.BertModel.from_pretrained(model).pooler.dense.bias.detach().numpy()
+    np.testing.assert_array_equal(FolderTensors(model)["pooler.dense.bias"], theirs)
 
 
 def test_arrays_that_are_views_are_written_right(tmp_path):
