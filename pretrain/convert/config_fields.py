@@ -45,6 +45,27 @@ def drop_nulls(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in hf_config.items() if value is not None}
 
 
+def replace_aliases(hf_config: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """Return the entries that are not null, each under the name of its key.
+
+    Args:
+      hf_config: the content of config.json.
+      aliases: {another name of a key: the key}, as in `attribute_map` of transformers.
+
+    Raises:
+      ValueError: a key is there under two names, with two values.
+    """
+    theirs = drop_nulls(hf_config)
+    for alias, key in aliases.items():
+        value = theirs.pop(alias, None)
+        if value is not None and theirs.setdefault(key, value) != value:
+            raise ValueError(
+                f"{alias} is {value!r:.80} and {key} {theirs[key]!r:.80}, two names of one setting "
+                "in transformers; delete the wrong one"
+            )
+    return theirs
+
+
 def write_fields(config: Config, fields: Fields, fixed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries of config.json that define the computation of a model."""
     return {key: getattr(config, ours) for ours, key, _ in fields} | dict(fixed)

@@ -119,6 +119,7 @@ class Converter:
         Raises ValueError, which names a setting that our model does not have.
         """
         hf_map, kind = self.family.require_hugging_face(), cast(Any, self.family.config)
+        hf_config = config_fields.replace_aliases(hf_config, hf_map.aliases)
         found = [self._read_fields(hf_config, hf_map.fields)]
         for name, second in hf_map.second_models.items():
             theirs = hf_config[name] if name in hf_config else second.describe_absent(hf_config)
@@ -130,9 +131,7 @@ class Converter:
                         f"{name}/config.json; {kind.__name__} has one for both"
                     )
         ours = {field: value for fields in found for field, value in fields.items()}
-        return kind(
-            **{**hf_map.read(config_fields.drop_nulls(hf_config), ours), **hf_map.constant_fields}
-        )
+        return kind(**{**hf_map.read(hf_config, ours), **hf_map.constant_fields})
 
     def _read_fields(self, hf_config: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
         """Return {our field: value} of one config.json."""

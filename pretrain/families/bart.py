@@ -9,7 +9,7 @@ from data.objectives.text2text import Text2Text
 from models.config.bart import BartConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.rules import EXACT_GELU, SAME, Rules, map_norm
-from pretrain.families.transformer import BARE, BIAS, BIAS_REASON, COPIES, map_stack
+from pretrain.families.transformer import ALIASES, BARE, BIAS, BIAS_REASON, COPIES, map_stack
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -107,6 +107,7 @@ FAMILY = Family(
         zeros=BIAS,
         zeros_reason=BIAS_REASON,
         fields=FIELDS,
+        aliases=ALIASES,
         fixed=FIXED,
         same_values={"activation_function": EXACT_GELU},
         read_only=READ_ONLY,

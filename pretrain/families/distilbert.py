@@ -49,6 +49,7 @@ FIELDS = (  # our field, their key, the meaning of an absent key
     ("dropout", "dropout", 0.1),
     ("attention_dropout", "attention_dropout", 0.1),
 )
+ALIASES = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
 FIXED = {
     "model_type": "distilbert",
     "activation": "gelu",
@@ -149,6 +150,7 @@ FAMILY = Family(
         copies=COPIES,
         buffers=("distilbert.embeddings.position_ids",),
         fields=FIELDS,
+        aliases=ALIASES,
         fixed=FIXED,
         same_values={"activation": EXACT_GELU},
         constant_fields={"epsilon": 1e-12},

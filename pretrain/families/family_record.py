@@ -96,15 +96,13 @@ class HuggingFaceMap:
       sentence_heads  those of `heads` that the prediction of tokens does not use
       copies      {name: original} of one weight under two names; a function of the configuration
                   may return them
-      duplicates  the same, of weights that an export writes twice; a function of the configuration
-                  may return them
+      duplicates  the same, of weights that an export writes twice
       unread_copies  {name: original} of what an export writes twice, because transformers saves a
                   tensor that its model does not use; an import does not read it
       stand_ins   {name: the tensor that replaces it where it is missing}
       zeros       {name: configuration -> shape} of tensors that are 0 in this model
       zeros_reason  the error where they are not 0
-      constants   {name: configuration -> array} of tensors that are no parameters; an export writes
-                  them, an import checks them
+      constants   {name: configuration -> array} of tensors that are no parameters: written, checked
       buffers     patterns (fnmatch) of names that hold no weights
     config.json
       fields      (our field, their key, the meaning of an absent key)
@@ -112,6 +110,7 @@ class HuggingFaceMap:
       same_values {their key: further names of that value}
       read_only   the values of `fixed`, of keys that an export does not write
       absent_values  {their key: the meaning of its absence} for keys of `fixed`
+      aliases     {their key: the key of `fields` that transformers reads it as}
       equal_keys  {their key: another key of `fields` that must have the same value}
       constant_fields  {our field: the one value that theirs has, without a key for it}
       settings    (config, vocabulary) -> further entries
@@ -156,6 +155,7 @@ class HuggingFaceMap:
     same_values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     read_only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     absent_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     equal_keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
     constant_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     settings: Callable[[Any, Any], dict[str, Any]] = describe_padding

@@ -78,6 +78,12 @@ FIELDS = (  # our field, their key, the meaning of an absent key
     ("attention_dropout", "attn_pdrop", 0.1),
     ("epsilon", "layer_norm_epsilon", 1e-5),
 )
+ALIASES = {
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+}
 FIXED = {
     "model_type": "openai-gpt",
     "afn": "gelu",  # their name for the tanh approximation
@@ -136,6 +142,7 @@ FAMILY = Family(
         copies={"lm_head.weight": WORDS},
         buffers=BUFFERS,
         fields=FIELDS,
+        aliases=ALIASES,
         fixed=FIXED,
         settings=describe_settings,
         read=lambda theirs, ours: read_dropout(theirs, ours) | {"mlp": 4 * ours["width"]},

@@ -73,6 +73,7 @@ MAP = HuggingFaceMap(
     copies={"lm_head.weight": WORDS},
     buffers=gpt.BUFFERS,
     fields=FIELDS,
+    aliases=gpt.ALIASES,
     fixed=FIXED,
     same_values={"activation_function": TANH_GELU},
     settings=describe_settings,

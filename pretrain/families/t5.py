@@ -9,13 +9,14 @@ from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from models.config.t5 import T5Config
 from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules
+from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, TANH_GELU, Rules
 from pretrain.schema import Adafactor
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
 ACTIVATIONS = {"relu": False, "gated-gelu": True}  # their feed_forward_proj: our `gated`
+FUNCTIONS = {False: "relu", True: "gelu_new"}  # our `gated`: their dense_act_fn
 
 
 def map_attention(ours: str, theirs: str) -> Rules:
@@ -91,6 +92,12 @@ FIELDS = (  # our field, their key, the meaning of an absent key
     ("dropout", "dropout_rate", 0.1),
     ("epsilon", "layer_norm_epsilon", 1e-6),
 )
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "head_dim": "d_kv",
+}
 FIXED = {
     "model_type": "t5",
     "is_encoder_decoder": True,
@@ -115,17 +122,28 @@ def describe_settings(config: T5Config, vocabulary: Vocabulary) -> dict[str, Any
 def read_fields(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """Return our fields with `gated` and `tied`.
 
+    `dense_act_fn` and `is_gated_act` precede `feed_forward_proj` in transformers.
+
     Raises:
-      ValueError: their activation is neither that of T5 nor that of T5 v1.1.
+      ValueError: their activation is neither that of T5 nor that of T5 v1.1, or two of the keys
+        contradict each other.
     """
     activation = theirs.get("feed_forward_proj", "relu")
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"feed_forward_proj is {activation!r}; T5Config knows {' and '.join(ACTIVATIONS)}"
         )
+    gated = ACTIVATIONS[activation]
+    for key, expected in (("dense_act_fn", FUNCTIONS[gated]), ("is_gated_act", gated)):
+        value = theirs.get(key, expected)
+        if value != expected and not (gated and value in TANH_GELU):
+            raise ValueError(
+                f"{key} is {value!r:.80}, and feed_forward_proj is {activation!r}, which T5Config "
+                f"computes with {expected!r}"
+            )
     # transformers 5 always writes tie_word_embeddings = true; the actual value is the other key.
     tied = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings", True))
-    return ours | {"gated": ACTIVATIONS[activation], "tied": bool(tied)}
+    return ours | {"gated": gated, "tied": bool(tied)}
 
 
 def check_pad_token(config: T5Config, vocabulary: Vocabulary) -> None:
@@ -159,6 +177,7 @@ FAMILY = Family(
         # The first releases have one more table, which their code no longer reads.
         buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
         fields=FIELDS,
+        aliases=ALIASES,
         fixed=FIXED,
         settings=describe_settings,
         prepare=lambda theirs: {"num_decoder_layers": theirs.get("num_layers", 6)} | theirs,

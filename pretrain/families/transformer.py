@@ -79,6 +79,11 @@ TWINS = {
     "decoder_ffn_dim": "encoder_ffn_dim",
     "decoder_vocab_size": "vocab_size",
 }
+ALIASES = {
+    "hidden_size": "d_model",
+    "num_hidden_layers": "encoder_layers",
+    "num_attention_heads": "encoder_attention_heads",
+}
 FIXED = {
     "model_type": "marian",
     "is_encoder_decoder": True,
@@ -134,6 +139,7 @@ FAMILY = Family(
             "model.decoder.embed_positions.weight",
         ),
         fields=FIELDS,
+        aliases=ALIASES,
         fixed=FIXED,
         read_only=READ_ONLY,
         absent_values={  # the defaults of their code

@@ -131,6 +131,12 @@ FIELDS = (  # our field, their key, the meaning of an absent key
     ("attention_dropout", "dropatt", 0.0),
     ("epsilon", "layer_norm_epsilon", 1e-5),
 )
+ALIASES = {
+    "n_token": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+}
 FIXED = {
     "model_type": "transfo-xl",
     "adaptive": True,
@@ -196,6 +202,7 @@ FAMILY = Family(
         duplicates=list_shared_biases,
         constants={"transformer.pos_emb.inv_freq": make_frequencies},
         fields=FIELDS,
+        aliases=ALIASES,
         fixed=FIXED,
         equal_keys={"d_embed": "d_model"},
         settings=describe_settings,

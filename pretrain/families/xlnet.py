@@ -53,6 +53,12 @@ FIELDS = (  # our field, their key, the meaning of an absent key: large
     ("dropout", "dropout", 0.1),
     ("epsilon", "layer_norm_eps", 1e-12),
 )
+ALIASES = {
+    "n_token": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+}
 FIXED = {
     "model_type": "xlnet",
     "ff_activation": "gelu",
@@ -136,6 +142,7 @@ FAMILY = Family(
         heads=("lm_loss.",),
         copies={"lm_loss.weight": "transformer.word_embedding.weight"},
         fields=FIELDS,
+        aliases=ALIASES,
         fixed=FIXED,
         same_values={"ff_activation": EXACT_GELU},
         settings=describe_settings,

@@ -1,0 +1,70 @@
+"""The keys of a config.json mean what they mean in `transformers`."""
+
+import pytest
+
+from pretrain.convert.pretrained import CONVERTERS
+
+transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+
+OLD = ("transfo-xl",)  # model types that transformers no longer has
+ALIASES = [
+    (kind, alias)
+    for kind, converter in CONVERTERS.items()
+    for alias in converter.family.require_hugging_face().aliases
+]
+REQUIRED = {  # what our model needs and is not their default
+    "marian": {"activation_function": "relu", "scale_embedding": True, "decoder_start_token_id": 0},
+    "t5": {"decoder_start_token_id": 0},
+    "xlnet": {"d_head": None},
+}
+
+
+def describe_defaults(kind):
+    """Return the content of a config.json with the defaults of transformers."""
+    if kind in OLD:
+        return {"model_type": kind, "d_model": 1024, "n_head": 16, "n_layer": 18, "vocab_size": 9}
+    config = transformers.AutoConfig.for_model(kind).to_dict()
+    return config | REQUIRED.get(kind, {})
+
+
+@pytest.mark.parametrize("kind", CONVERTERS)
+def test_every_alias_of_transformers_is_known(kind):
+    hf_map = CONVERTERS[kind].family.require_hugging_face()
+    keys = {key for _, key, _ in hf_map.fields}
+    if kind not in OLD:
+        theirs = type(transformers.AutoConfig.for_model(kind)).attribute_map
+        assert {alias: key for alias, key in theirs.items() if key in keys} == hf_map.aliases
+
+
+@pytest.mark.parametrize(("kind", "alias"), ALIASES)
+def test_an_alias_is_read_as_its_key(kind, alias):
+    converter = CONVERTERS[kind]
+    hf_map = converter.family.require_hugging_face()
+    key = hf_map.aliases[alias]
+    config = describe_defaults(kind)
+    value = 2 * config[key]
+    twins = {twin: value for twin, original in hf_map.equal_keys.items() if original == key}
+    expected = converter.from_hf_config(config | twins | {key: value})
+    if kind not in OLD:
+        size = {"d_head": expected.width // expected.num_heads} if kind == "xlnet" else {}
+        theirs = transformers.AutoConfig.for_model(kind, **size, **{alias: value})
+        assert getattr(theirs, key) == value
+    renamed = {name: value for name, value in config.items() if name != key}
+    assert converter.from_hf_config(renamed | twins | {alias: value}) == expected
+    assert converter.from_hf_config(config | twins | {alias: value, key: value}) == expected
+    with pytest.raises(ValueError, match=f"{alias} is {value} and {key} {config[key]}, two names"):
+        converter.from_hf_config(config | {alias: value})
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_keys_that_precede_the_activation_of_t5_agree_with_it(gated):
+    """transformers takes `dense_act_fn` and `is_gated_act` of a config.json, whatever the rest."""
+    config = describe_defaults("t5") | {"feed_forward_proj": "gated-gelu" if gated else "relu"}
+    config |= {"dense_act_fn": "gelu_new" if gated else "relu", "is_gated_act": gated}
+    converter = CONVERTERS["t5"]
+    assert converter.from_hf_config(config).gated is gated
+    others = {"dense_act_fn": "silu", "is_gated_act": not gated}
+    for key, value in others.items():
+        assert getattr(transformers.T5Config(**config | {key: value}), key) == value
+        with pytest.raises(ValueError, match=f"{key} is {value!r}, and feed_forward_proj is"):
+            converter.from_hf_config(config | {key: value})
