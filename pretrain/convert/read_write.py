@@ -246,7 +246,7 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
         raise FolderError(f"{folder / CONFIG}: {error}") from error
     tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *subfolders)})
     architectures = tuple(fine_tuned.list_architectures(hf_config))
-    config, encoding, crop_ratio = read_encoding(folder, config, hf_config)
+    config, encoding, crop_ratio = read_encoding(folder, config, hf_config, report)
     return OpenedModel(folder, architectures, converter, config, tensors, encoding, crop_ratio)
 
 

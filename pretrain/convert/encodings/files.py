@@ -1,7 +1,7 @@
 """The files that belong to what a model reads: of its tokenizer, or of its image processor."""
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from data.images.encoding import ImageEncoding
@@ -57,7 +57,10 @@ def write_encoding(
 
 
 def read_encoding(
-    folder: pathlib.Path, config: Any, hf_config: Mapping[str, Any]
+    folder: pathlib.Path,
+    config: Any,
+    hf_config: Mapping[str, Any],
+    report: Callable[[str], Any] = print,
 ) -> tuple[Any, Encoding, float]:
     """Return (configuration, encoding, crop ratio of images) of a folder.
 
@@ -67,6 +70,7 @@ def read_encoding(
       folder: the folder.
       config: our configuration, of config.json alone.
       hf_config: the content of config.json.
+      report: receives a line for each thing that is ignored.
 
     Raises:
       FolderError: a file is missing, damaged or of another model.
@@ -77,7 +81,7 @@ def read_encoding(
         classes = make_encoding(read_labels(hf_config))
     except ValueError as error:
         raise FolderError(f"{folder / CONFIG}: id2label: {error}") from None
-    config, crop_ratio = read_processor(folder, config)
+    config, crop_ratio = read_processor(folder, config, report)
     return config, classes, crop_ratio
 
 

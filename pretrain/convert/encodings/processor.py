@@ -7,7 +7,7 @@ channel, and checks that the images have the size and the scale that the model r
 import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from models.config.base import ImageConfig, Pixels
@@ -15,7 +15,8 @@ from pretrain.convert.safe_folder import FolderError, read_json
 
 PROCESSOR = "preprocessor_config.json"
 CROP_RATIO = 0.875  # default: size of a model's images by the shorter side of resized ones
-BICUBIC = 3  # of Pillow's filters
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # Pillow's, by number
+BICUBIC = FILTERS.index("bicubic")
 MAX_SIDE = 1 << 16  # [pixels]
 MOST = 1e3  # of a mean or a deviation; images have values from 0 to 1
 
@@ -49,10 +50,13 @@ def describe_processor(config: ImageConfig, kind: str, crop_ratio: float) -> dic
     }
 
 
-def read_processor(folder: str | os.PathLike[str], config: ImageModel) -> tuple[ImageModel, float]:
+def read_processor(
+    folder: str | os.PathLike[str], config: ImageModel, report: Callable[[str], Any] = print
+) -> tuple[ImageModel, float]:
     """Return (configuration with the mean and the deviation, crop ratio) of a folder's processor.
 
-    The ratio is 1 where images are not cropped.
+    The ratio is 1 where images are not cropped. `report` receives a line if it resizes images with
+    another filter than the bicubic one of this project.
 
     Raises:
       FolderError: the file is missing or damaged, or prepares images of another size, of other
@@ -62,6 +66,7 @@ def read_processor(folder: str | os.PathLike[str], config: ImageModel) -> tuple[
     content = read_json(path, missing="put the model's own file of its image processor there")
     try:
         check_size(content, config.image_size)
+        check_resizing(content, lambda text: report(f"{path}: {text}"))
         check_scale(content)
         mean, std = (0.0,) * config.channels, (1.0,) * config.channels
         if content.get("do_normalize", True) is not False:
@@ -90,12 +95,28 @@ def check_size(content: Mapping[str, Any], expected: int) -> None:
         )
 
 
+def check_resizing(content: Mapping[str, Any], report: Callable[[str], Any]) -> None:
+    """Raise ValueError unless images are resized; report a filter that is not used here."""
+    if content.get("do_resize", True) is False:
+        raise ValueError("do_resize is false; images of any size are resized here")
+    number = content.get("resample")
+    if number == BICUBIC and type(number) is int:
+        return
+    if number is not None and (type(number) is not int or not 0 <= number < len(FILTERS)):
+        raise ValueError(f"resample is {number!r:.80}; expected 0 to {len(FILTERS) - 1}")
+    found = "absent" if number is None else f"{number} ({FILTERS[number]})"
+    report(
+        f"resample is {found}; images are resized with {BICUBIC} (bicubic) here and in an export, "
+        "so scores may differ a little from those of the original. `evaluate` measures them"
+    )
+
+
 def read_crop_ratio(content: Mapping[str, Any], config: ImageConfig) -> float:
     """Return the size of the model's images as a share of the shorter side of resized ones.
 
     Raises ValueError for a size that images cannot be cropped from.
     """
-    if not content.get("do_center_crop") or content.get("do_resize") is False:
+    if not content.get("do_center_crop"):
         return 1.0
     size = content.get("size")
     sides: Any = size.values() if isinstance(size, dict) else (size,)

@@ -174,6 +174,10 @@ def test_a_bare_encoder_has_a_random_head(vit_folder):
         ({"crop_size": {"height": "28"}}, "crop_size is .* expected a height and a width"),
         ({"crop_size": 10**30}, "crop_size is 1000.* expected a height and a width"),
         ({"crop_size": []}, "crop_size is .*; expected a height and a width"),
+        ({"do_resize": False}, "do_resize is false; images of any size are resized here"),
+        ({"resample": 6}, "resample is 6; expected 0 to 5"),
+        ({"resample": True}, "resample is True; expected 0 to 5"),
+        ({"resample": [3]}, r"resample is \[3\]; expected 0 to 5"),
         ({"do_center_crop": False}, "size is .* image_size in config.json is 28"),
     ],
 )
@@ -183,6 +187,20 @@ def test_a_hostile_processor_is_refused(vit_folder, entries, message):
         open_model(vit_folder)
     assert str(caught.value).startswith(f"{vit_folder}/preprocessor_config.json: ")
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("number", "found"), [(2, "2 (bilinear)"), (1, "1 (lanczos)"), (None, "absent"), (3, "")]
+)
+def test_another_filter_than_ours_is_reported(vit_folder, number, found):
+    """google/vit-base-patch16-224 has the bilinear one."""
+    edit(vit_folder / "preprocessor_config.json", resample=number)
+    lines = []
+    assert open_model(vit_folder, lines.append).config == MODELS["vit"]
+    path = vit_folder / "preprocessor_config.json"
+    assert [line.partition(";")[0] for line in lines] == (
+        [f"{path}: resample is {found}"] if found else []
+    )
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"a": ', "\x00", "[" * 100_000])
