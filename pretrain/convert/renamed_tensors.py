@@ -53,7 +53,7 @@ def merge_copies(tensors: Mapping[str, np.ndarray], copies: Mapping[str, str]) -
         source = names.pop(copy)
         if original not in names:
             names[original] = source
-        elif not np.array_equal(tensors[source], tensors[names[original]]):
+        elif not np.array_equal(tensors[source], tensors[names[original]], equal_nan=True):
             raise ValueError(
                 f"{copy} differs from {original}, but in this model they are one and the same "
                 "weight"

@@ -101,7 +101,9 @@ LACKING = ("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice"
 
 def describe_settings(config: GptConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
-    return {"embd_pdrop": config.embedding_dropout_rate, "initializer_range": 0.02}
+    # A released vocabulary has no end of text, one that is trained here does.
+    end = {} if vocabulary.eos is None else {"eos_token_id": vocabulary.eos}
+    return {"embd_pdrop": config.embedding_dropout_rate, "initializer_range": 0.02} | end
 
 
 def read_dropout(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:

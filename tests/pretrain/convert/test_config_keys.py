@@ -1,8 +1,12 @@
 """The keys of a config.json mean what they mean in `transformers`."""
 
+import types
+
 import pytest
 
+from models.config.gpt import GptConfig
 from pretrain.convert.pretrained import CONVERTERS
+from pretrain.convert.read_write import find_converter
 
 transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
 
@@ -68,3 +72,12 @@ def test_the_keys_that_precede_the_activation_of_t5_agree_with_it(gated):
         assert getattr(transformers.T5Config(**config | {key: value}), key) == value
         with pytest.raises(ValueError, match=f"{key} is {value!r}, and feed_forward_proj is"):
             converter.from_hf_config(config | {key: value})
+
+
+@pytest.mark.parametrize("eos", [None, 1])
+def test_a_gpt_names_the_end_of_text_of_its_vocabulary(eos):
+    """`generate` ends there. A released vocabulary has none, and transformers has no default."""
+    config = GptConfig(vocab=72, length=24, width=16, depth=2, num_heads=2, mlp=64)
+    described = find_converter(config).to_hf_config(config, types.SimpleNamespace(eos=eos))
+    assert described.get("eos_token_id") == eos
+    assert transformers.OpenAIGPTConfig(**described).eos_token_id == eos

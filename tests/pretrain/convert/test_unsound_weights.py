@@ -14,6 +14,7 @@ from pretrain.__main__ import main
 from pretrain.api.importing import make_starting_run
 from pretrain.convert.finite import LONGEST, check_finite, make_printable
 from pretrain.convert.read_write import open_model
+from pretrain.convert.renamed_tensors import merge_copies
 from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
 
@@ -248,3 +249,15 @@ def test_a_workdir_that_began_here_is_not_refused(headless, tmp_path, capsys):
     )
     assert main(["predict", "--workdir", str(tmp_path / "own"), "a [MASK] b"]) == 0
     assert json.loads((headless / "origin.json").read_text())["missing"]
+
+
+def test_two_copies_of_nan_are_one_weight():
+    """With --allow-nonfinite; a copy that differs elsewhere is refused."""
+    table = np.array([1, np.nan, np.inf], np.float32)
+    merged = merge_copies({"table": table, "copy": table.copy()}, {"copy": "table"})
+    assert list(merged) == ["table"]
+    other = np.array([2, np.nan, np.inf], np.float32)
+    with pytest.raises(ValueError, match="copy differs from table"):
+        merge_copies({"table": table, "copy": other}, {"copy": "table"})
+    numbers = np.arange(3)
+    assert list(merge_copies({"ids": numbers, "copy": numbers}, {"copy": "ids"})) == ["ids"]
