@@ -44,7 +44,7 @@ class HeadConversion(NamedTuple):
 
 def describe_dropout(config: HeadedConfig, head_map: HeadMap) -> dict[str, Any]:
     """Return the dropout before the last layer, under the family's name for it, if it has one."""
-    return {head_map.dropout: config.dropout} if head_map.dropout else {}
+    return {head_map.dropout[0]: config.dropout} if head_map.dropout else {}
 
 
 def describe_classes(config: ClassifierConfig, head_map: HeadMap) -> dict[str, Any]:
@@ -61,12 +61,12 @@ def describe_tags(config: TaggerConfig, head_map: HeadMap) -> dict[str, Any]:
 
 def describe_choices(config: ChoiceConfig, head_map: HeadMap) -> dict[str, Any]:
     """Return the dropout of a model that chooses, and the family's other settings of it."""
-    key = find_choice_dropout(head_map)
-    return {**head_map.choice_settings, **({key: config.dropout} if key else {})}
+    named = find_choice_dropout(head_map)
+    return {**head_map.choice_settings, **({named[0]: config.dropout} if named else {})}
 
 
-def find_choice_dropout(head_map: HeadMap) -> str | None:
-    """Return the family's name for the dropout of a model that chooses."""
+def find_choice_dropout(head_map: HeadMap) -> tuple[str, float | None] | None:
+    """Return the dropout of a model that chooses, as `HeadMap.dropout`."""
     return head_map.choice_dropout or head_map.dropout
 
 
@@ -75,13 +75,23 @@ def describe_spans(config: SpanReaderConfig, head_map: HeadMap) -> dict[str, Any
     return {head_map.span_dropout[0]: config.dropout} if head_map.span_dropout else {}
 
 
-def read_dropout(hf_config: Mapping[str, Any], key: str | None, default: float) -> float:
-    """Return a dropout rate of a config.json; key: None for a family without one."""
-    if key is None:
-        return default
-    if type(rate := hf_config.get(key)) not in (int, float, type(None)):
-        raise ValueError(f"{key} is {rate!r}; expected float")
-    return default if rate is None else float(rate)
+def read_dropout(
+    hf_config: Mapping[str, Any], named: tuple[str, float | None] | None, encoder_rate: float
+) -> float:
+    """Return a dropout rate of a config.json, where null is that of the encoder.
+
+    Args:
+      hf_config: the content of config.json.
+      named: (their key, the rate of an absent key) as of `HeadMap.dropout`.
+      encoder_rate: the rate of the encoder, which holds where the family has no key.
+
+    Raises:
+      ValueError: the value is not a number.
+    """
+    rate = hf_config.get(*named) if named else None
+    if named and type(rate) not in (int, float, type(None)):
+        raise ValueError(f"{named[0]} is {rate!r}; expected float")
+    return encoder_rate if rate is None else float(rate)
 
 
 def read_classes(
@@ -116,7 +126,8 @@ def read_spans(
     hf_config: Mapping[str, Any], encoder: EncoderConfig, head_map: HeadMap
 ) -> SpanReaderConfig:
     """Return the configuration of a span reader, which answers every question."""
-    rate = read_dropout(hf_config, *head_map.span_dropout) if head_map.span_dropout else 0.0
+    named = head_map.span_dropout
+    rate = read_dropout(hf_config, named, named[1] if named else 0.0)
     return SpanReaderConfig(encoder=encoder, dropout=rate)
 
 

@@ -108,7 +108,7 @@ FAMILY = Family(
         same_values={"hidden_act": TANH_GELU},
         settings=describe_settings,
         head_map=HeadMap(
-            classes="Albert", pooler="albert.pooler", dropout="classifier_dropout_prob"
+            classes="Albert", pooler="albert.pooler", dropout=("classifier_dropout_prob", 0.1)
         ),
     ),
 )

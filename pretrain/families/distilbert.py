@@ -158,7 +158,7 @@ FAMILY = Family(
         head_map=HeadMap(
             classes="DistilBert",
             classifier=CLASSIFIER_RULES,
-            dropout="seq_classif_dropout",
+            dropout=("seq_classif_dropout", 0.2),
             span_dropout=("qa_dropout", 0.1),
         ),
     ),

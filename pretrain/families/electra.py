@@ -164,7 +164,7 @@ FAMILY = Family(
             classes="Electra",
             classifier=map_hidden_head("classifier.dense", "classifier.out_proj"),
             choice=map_hidden_head("sequence_summary.summary", "classifier"),
-            choice_dropout="summary_last_dropout",
+            choice_dropout=("summary_last_dropout", 0.1),
             choice_settings={
                 "summary_type": "first",
                 "summary_use_proj": True,

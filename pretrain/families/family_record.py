@@ -38,8 +38,9 @@ class HeadMap:
     choice: rules of the head for multiple choice; None: those of `classifier`.
     pooler: their name of the linear map that heads of every token do not have.
     renamed_in_classifier: {their name in a pretrained model: their name in a classifier}.
-    dropout: their key of the dropout before the last layer; None: they have none.
-    span_dropout: (their key, default rate) where their question answering model has a dropout.
+    dropout: (their key of the dropout before the last layer, the rate of an absent key, where None
+      is the encoder's); None: they have none.
+    span_dropout: the same where their question answering model has a dropout.
     choice_dropout: the same of a multiple choice model; None: `dropout`.
     choice_settings: {their key: the only supported value} of a multiple choice model.
     lacking: the usual ends of the names of classes that transformers does not have.
@@ -51,9 +52,9 @@ class HeadMap:
     choice: Rules | None = None
     pooler: str | None = None
     renamed_in_classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    dropout: str | None = "classifier_dropout"
+    dropout: tuple[str, float | None] | None = ("classifier_dropout", None)
     span_dropout: tuple[str, float] | None = None
-    choice_dropout: str | None = None
+    choice_dropout: tuple[str, float | None] | None = None
     choice_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     lacking: tuple[str, ...] = ()
 
@@ -226,8 +227,7 @@ class DistillationRecipe:
 class Family:
     """One family of models.
 
-    name          that of the file
-    config        the class of its configurations, in models/config/NAME.py
+    name, config  that of the file, and the class of models/config/NAME.py
     objectives    the objectives that can train it, the paper's own first; () for an encoder that is
                   trained with a head alone
     hugging_face  its names in Hugging Face transformers; None: transformers has no such model

@@ -151,7 +151,7 @@ FAMILY = Family(
             classes="XLNet",
             renamed_classes={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
             classifier=CLASSIFIER,
-            dropout="summary_last_dropout",
+            dropout=("summary_last_dropout", 0.1),
         ),
         refused={
             "XLNetForQuestionAnswering": "it searches an answer's end for each start, with a beam; "

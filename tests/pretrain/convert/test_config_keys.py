@@ -5,6 +5,9 @@ import types
 import pytest
 
 from models.config.gpt import GptConfig
+from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig
+from pretrain.convert.fine_tuned import from_hf_config
+from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.convert.read_write import find_converter
 
@@ -81,3 +84,31 @@ def test_a_gpt_names_the_end_of_text_of_its_vocabulary(eos):
     described = find_converter(config).to_hf_config(config, types.SimpleNamespace(eos=eos))
     assert described.get("eos_token_id") == eos
     assert transformers.OpenAIGPTConfig(**described).eos_token_id == eos
+
+
+HEADS = [
+    (kind, head)
+    for kind in ("albert", "bert", "distilbert", "electra", "roberta", "xlnet")
+    for head in (ClassifierConfig, SpanReaderConfig, ChoiceConfig)
+]
+
+
+@pytest.mark.parametrize(("kind", "head"), HEADS)
+def test_an_absent_dropout_of_a_head_is_the_default_of_transformers(kind, head):
+    """It is the encoder's for some of their keys, and a number of its own for others."""
+    hf_map = CONVERTERS[kind].family.require_hugging_face()
+    name = hf_map.fine_tuned_names.name_class(HEAD_CONVERSIONS[head].suffix)
+    theirs = transformers.AutoConfig.for_model(kind)
+    rate = "dropout" if kind in ("distilbert", "xlnet") else "hidden_dropout_prob"
+    found = from_hf_config({"model_type": kind, "architectures": [name], rate: 0.35}).dropout
+    classifier = getattr(theirs, "classifier_dropout", None)  # None: the encoder's
+    expected = {
+        "albert": getattr(theirs, "classifier_dropout_prob", None),
+        "distilbert": getattr(theirs, "seq_classif_dropout", None),
+        "xlnet": getattr(theirs, "summary_last_dropout", None),
+    }.get(kind, 0.35 if classifier is None else classifier)
+    if (kind, head) == ("electra", ChoiceConfig):
+        expected = theirs.summary_last_dropout
+    if head is SpanReaderConfig:
+        expected = getattr(theirs, "qa_dropout", 0.0)
+    assert found == expected
