@@ -33,6 +33,10 @@ CONVERT_HINT = (
     'opened. If you trust it, convert it once: python -c "import transformers as t; '
     "t.AutoModelForPreTraining.from_pretrained('IN').save_pretrained('OUT')\""
 )
+WIDE_HINT = (
+    '. Convert it once: python -c "import transformers as t; '
+    "t.AutoModelForPreTraining.from_pretrained('IN').float().save_pretrained('OUT')\""
+)
 
 
 class FolderError(ValueError):
@@ -118,7 +122,7 @@ class FolderTensors(Mapping[str, np.ndarray]):
             if stored not in FORMATS:
                 raise FolderError(
                     f"{self._files[name]}: {name[:200]} is stored as {stored[:80]}; Cloze reads "
-                    f"{', '.join(FORMATS)}"
+                    f"{', '.join(FORMATS)}{WIDE_HINT if stored == 'F64' else ''}"
                 )
         try:
             check_fits_memory(sum(map(math.prod, self.shapes.values())))

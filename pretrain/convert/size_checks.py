@@ -41,6 +41,20 @@ def check_model_sizes(
                 f"{key} is {value:,}, and no dimension of the tensors is larger than {largest:,}; "
                 "does config.json belong to these weights?"
             )
+    _check_heads(model, keys)
+
+
+def _check_heads(model: Any, keys: Mapping[str, str]) -> None:
+    """Raise ValueError unless the width divides into heads, where a head's width is not its own."""
+    for prefix in ("", "generator_"):
+        width, heads = f"{prefix}width", f"{prefix}num_heads"
+        if not {width, heads} <= keys.keys() or "head_width" in keys:
+            continue
+        if getattr(model, width) % getattr(model, heads):
+            raise ValueError(
+                f"{keys[width]} is {getattr(model, width):,}, which does not divide into the "
+                f"{getattr(model, heads):,} heads of {keys[heads]}"
+            )
 
 
 def _check_depth(key: str, depth: int, num_tensors: int, is_shared: bool) -> None:

@@ -1,5 +1,6 @@
 """The keys of a config.json mean what they mean in `transformers`."""
 
+import contextlib
 import types
 
 import pytest
@@ -10,6 +11,8 @@ from pretrain.convert.fine_tuned import from_hf_config
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.convert.read_write import find_converter
+from pretrain.convert.size_checks import check_model_sizes
+from pretrain.families.labels import read_labels
 
 transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
 
@@ -112,3 +115,45 @@ def test_an_absent_dropout_of_a_head_is_the_default_of_transformers(kind, head):
     if head is SpanReaderConfig:
         expected = getattr(theirs, "qa_dropout", 0.0)
     assert found == expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_labels_without_names_are_as_many_as_num_labels(count):
+    theirs = transformers.BertConfig.from_dict({"num_labels": count}).id2label
+    assert read_labels({"num_labels": count}) == tuple(theirs.values())
+    assert read_labels({"num_labels": count, "id2label": theirs}) == tuple(theirs.values())
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [
+        (3, "num_labels is 3, and id2label names 2"),
+        (0, "num_labels is 0; expected 1 to"),
+        (1 << 40, "num_labels is 1099511627776; expected 1 to"),
+        ("2", "num_labels is '2'; expected 1 to"),
+    ],
+)
+def test_a_number_of_labels_that_does_not_fit_is_refused(count, message):
+    with pytest.raises(ValueError, match=message):
+        read_labels({"num_labels": count, "id2label": {"0": "no", "1": "yes"}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "message"),
+    [
+        (
+            "bert",
+            {"num_attention_heads": 5},
+            "hidden_size is 768, .* 5 heads of num_attention_heads",
+        ),
+        ("gpt2", {"n_head": 5}, "n_embd is 768, .* 5 heads of n_head"),
+        ("t5", {"num_heads": 5}, None),  # whose heads have a width of their own
+    ],
+)
+def test_a_width_that_does_not_divide_into_heads_is_named(kind, keys, message):
+    hf_map = CONVERTERS[kind].family.require_hugging_face()
+    config = CONVERTERS[kind].from_hf_config(describe_defaults(kind) | keys)
+    names = {ours: key for ours, key, _ in hf_map.fields}
+    shapes = {str(number): (60_000,) for number in range(100)}
+    with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
+        check_model_sizes(config, names, shapes)
