@@ -58,8 +58,10 @@ def import_folder(
     from pretrain.convert.hub.model_folder import find_folder
     from pretrain.convert.read_write import open_model
     from pretrain.training.new_workdir import start_workdir
+    from pretrain.workdir.check import check_orbax_path
 
     target = epath.Path(format_path(workdir))
+    check_orbax_path(target)
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} exists and is not empty; name a new workdir")
     found = find_folder(os.fspath(folder))

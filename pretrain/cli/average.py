@@ -112,7 +112,9 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
 
     from pretrain.inference.trained import open_trained
     from pretrain.training.new_workdir import start_workdir
+    from pretrain.workdir.check import check_orbax_path
 
+    check_orbax_path(output)
     if len(set(steps)) < len(steps):
         raise ValueError(f"--steps {steps}: a step is given twice")
     total, trained = None, None

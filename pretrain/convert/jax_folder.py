@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 
 import models
 from data.images.encoding import ImageEncoding
@@ -36,6 +37,8 @@ from pretrain.convert.finite import check_finite
 from pretrain.convert.renamed_imports import list_imports, rename_imports
 from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.distributed.sharding import format_path
+from pretrain.workdir.check import check_orbax_path
+from pretrain.workdir.evidence import check_manifest
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # for which the program is lowered
 LOADER = '''"""`model, params = load()`, then `model.apply({"params": params}, **inputs)`.
@@ -99,8 +102,9 @@ def write_jax_folder(
     Raises:
       ValueError: parameters are not finite, or beyond the range of `dtype`.
       FileExistsError: `output` exists and may not be replaced.
+      ConfigError: Orbax cannot save below the path of `output`.
     """
-    check_output(output, overwrite)
+    check_orbax_path(check_output(output, overwrite).resolve())
     leaves = {
         format_path(keys): np.asarray(jax.device_get(leaf))
         for keys, leaf in jax.tree_util.tree_leaves_with_path(params)
@@ -115,6 +119,7 @@ def write_jax_folder(
         write_program(folder, model, params, inputs)
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(folder.resolve() / "params", params)
+        check_manifest(epath.Path(folder / "params"))
         (folder / "config.json").write_text(json.dumps(describe_config(config), indent=1) + "\n")
         (folder / "load.py").write_text(LOADER)
         copy_modules(config, folder)

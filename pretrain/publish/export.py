@@ -15,6 +15,7 @@ from pretrain.convert.read_write import write_model
 from pretrain.inference import random_head
 from pretrain.inference.trained import Trained, open_trained
 from pretrain.training.state import make_dummy_inputs
+from pretrain.workdir.check import check_orbax_path
 
 FORMATS = ("transformers", "jax")
 
@@ -76,7 +77,9 @@ def export_run(
       ValueError: `transformers` has no such model, the head is random, or weights are not finite or
         beyond the range of the dtype.
     """
-    check_output(output, options.overwrite)  # before the parameters are read, which takes minutes
+    path = check_output(output, options.overwrite)  # before the parameters are read: minutes
+    if options.format == "jax":
+        check_orbax_path(path.resolve())
     trained = open_trained(workdir, options.step)
     common: dict[str, Any] = {
         "overwrite": options.overwrite,

@@ -24,6 +24,7 @@ from pretrain.overrides import ConfigError
 from pretrain.terminal import escape_line
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.state import create_state, init_params
+from pretrain.workdir.check import check_orbax_path
 from pretrain.workdir.checkpoints import Checkpoints
 
 # The parts of a model of patches that another one begins with. The rest are heads.
@@ -43,7 +44,9 @@ def start_workdir(
 
     Raises:
       FileExistsError: `workdir` exists and is not empty, or another process fills it meanwhile.
+      ConfigError: Orbax cannot save below the path of `workdir`.
     """
+    check_orbax_path(workdir)
     with build_folder(workdir) as folder:
         (folder / "config.json").write_text(to_json(run))
         for name, save in encoding.artefacts.items():

@@ -17,11 +17,14 @@ from pretrain.overrides import ConfigError
 LEFTOVERS = {
     *("checkpoints", "damaged", "vocabulary", "tensorboard", "lease", "lease.__lock"),
     *("metrics.jsonl", "goodput.json", "left_out.json", "source.json", "environment.jsonl"),
+    # compiled programs (pretrain/pod/environment.py), and the steps that readers hold
+    *("compiled", "pinned"),
 }
 # Files that other programs may put into an empty folder.
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
 HUGGING_FACE_KEYS = ("model_type", "architectures", "transformers_version")
+PATTERN_CHARACTERS = "[\\"
 MAX_NAMED = 5  # workdirs that a message names
 
 
@@ -32,6 +35,7 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
     config.json. Nothing is left behind. Of a remote path, network, rights of reading and bucket are
     checked.
     """
+    check_orbax_path(workdir)
     if is_remote(workdir):
         check_bucket(workdir)
         return
@@ -63,6 +67,20 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
                 f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}; name another "
                 "--workdir, new or empty"
             )
+
+
+def check_orbax_path(folder: str | os.PathLike[str]) -> None:
+    """Raise ConfigError for a folder to which Orbax saves no checkpoint that can be read.
+
+    Orbax reads the absolute path as a pattern when it merges the files of its processes. It finds
+    none of them below a name with one of PATTERN_CHARACTERS, skips the merge and succeeds.
+    """
+    path = str(folder) if is_remote(folder) else os.path.abspath(folder)
+    if found := next((sign for sign in path if sign in PATTERN_CHARACTERS), None):
+        raise ConfigError(
+            f"{path}: Orbax cannot save checkpoints to a path with {found}; name or rename a "
+            f"folder without {found}"
+        )
 
 
 def has_finished_steps(workdir: epath.Path) -> bool:

@@ -30,7 +30,8 @@ from pretrain.workdir.checkpoint_record import is_sealed, seal_record
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored, summarize_error
 
 INVENTORY = "inventory.json"
-REQUIRED = ("_METADATA", "manifest.ocdbt")  # without an inventory, such as one that was deleted
+MANIFEST = "manifest.ocdbt"
+REQUIRED = ("_METADATA", MANIFEST)  # without an inventory, such as one that was deleted
 BLOCK = 1 << 24  # [bytes] read at once
 # Beginnings of TensorStore's messages for bytes that it read and cannot decode. NOT_FOUND is not
 # among them: the inventory finds missing files, and an array looked up by a wrong name proves
@@ -122,10 +123,17 @@ def make_arrays_handler() -> ocp.StandardCheckpointHandler:
 
     def finalize_folder(directory: epath.Path) -> None:
         finalize(directory)
+        check_manifest(epath.Path(directory))
         write_inventory(epath.Path(directory))
 
     handler.finalize = finalize_folder
     return handler
+
+
+def check_manifest(folder: epath.Path) -> None:
+    """Raise OSError if Orbax has saved arrays to a folder without the manifest that finds them."""
+    if not (folder / MANIFEST).exists():
+        raise OSError(f"{folder}: Orbax wrote no {MANIFEST}, without which no array can be read")
 
 
 def write_inventory(folder: epath.Path) -> None:

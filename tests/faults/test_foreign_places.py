@@ -57,6 +57,8 @@ def test_an_unsuitable_workdir_is_refused(configured, refused, tmp_path, record_
         "checkpoints",
         ".config.json.part-0123abcd",
         "goodput.json",
+        "compiled",
+        "pinned",
         "lost+found",
         ".preflight-0-1-2",
         "run.log",
