@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 import pathlib
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
@@ -103,6 +104,19 @@ def parse_object(line: str, place: str) -> dict[str, Any]:
 
 
 # ---- written by programs -----------------------------------------------------
+
+
+def replace_nonfinite(value: Any) -> Any:
+    """Return a JSON value with null in the place of each number that no float holds.
+
+    These are NaN, the infinities, which JSON lacks, and integers beyond the floats.
+    """
+    if isinstance(value, dict):
+        return {key: replace_nonfinite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_nonfinite(each) for each in value]
+    limit = sys.float_info.max
+    return None if isinstance(value, int | float) and not -limit <= value <= limit else value
 
 
 def format_json_lines(values: Iterable[Any], ensure_ascii: bool = True) -> str:

@@ -122,6 +122,8 @@ def describe_gaps(
 ) -> dict[str, Any]:
     """Return {"text", "gaps"} of a row, in the format of the samples file.
 
+    A probability of a diverged model, which is not a number, is None.
+
     Args:
       vocabulary: the vocabulary of the row.
       gapped: the row's text and gaps.
@@ -136,7 +138,8 @@ def describe_gaps(
         texts = {
             name: decode_continuation(vocabulary, ids[:start], own) for name, own in pieces.items()
         }
-        gaps.append(texts | {"probability": round(math.prod(probability_T[begin:end].tolist()), 4)})
+        probability = round(math.prod(probability_T[begin:end].tolist()), 4)
+        gaps.append(texts | {"probability": probability if math.isfinite(probability) else None})
     return {
         "text": [*text, decode_stretch(vocabulary, ids[:last_end], ids[last_end:])],
         "gaps": gaps,

@@ -52,12 +52,16 @@ def run(args: argparse.Namespace) -> int:
 def find_patch_figures(workdir: epath.Path) -> PatchFigures | None:
     """Return what the model of a workdir has learned to see.
 
-    None for a model that does not read the patches of images, and before the first checkpoint.
+    None for a model that does not read the patches of images, before the first checkpoint, and for
+    a diverged model.
     """
     path = workdir / "config.json"
     model = json.loads(path.read_text()).get("model", {}) if path.exists() else {}
     if "patch_size" not in model:
         return None
+    import jax
+    import numpy as np
+
     from pretrain.inference.images.patch_statistics import compute_patch_figures
     from pretrain.inference.trained import open_trained
     from pretrain.workdir.checkpoints import Checkpoints
@@ -66,4 +70,8 @@ def find_patch_figures(workdir: epath.Path) -> PatchFigures | None:
         if not checkpoints.list_steps():
             print(f"{workdir}: no checkpoint yet, so the filters are not drawn")
             return None
-    return compute_patch_figures(open_trained(workdir))
+    trained = open_trained(workdir)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained.params)):
+        print(f"{workdir}: parameters are not finite, so the filters are not drawn")
+        return None
+    return compute_patch_figures(trained)

@@ -11,6 +11,7 @@ from typing import Any
 from etils import epath
 
 from data.corpus.buckets import check_bucket
+from data.corpus.json_lines import replace_nonfinite
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
 from pretrain.reporting.html import render_html
@@ -64,7 +65,8 @@ def read_runs(
 
     Returns:
       {title: (workdir, rows)}. A title is the name of the workdir, or its path if several have the
-      same name. A row has `mfu` if the run recorded the peak FLOP/s of its devices.
+      same name. A row has its numbers alone, and `mfu` if the run recorded the peak FLOP/s of its
+      devices.
     """
     for workdir in workdirs:
         check_bucket(workdir)
@@ -80,7 +82,10 @@ def read_runs(
     names = [path.rstrip("/").rpartition("/")[2] for path in paths]
     runs = {}
     for folder, name in zip(folders, names):
-        rows = metrics_file.read_metrics(folder / "metrics.jsonl")
+        rows = [
+            {key: value for key, value in row.items() if isinstance(value, int | float | None)}
+            for row in metrics_file.read_metrics(folder / "metrics.jsonl")
+        ]
         if not rows:
             raise FileNotFoundError(
                 f"{folder}/metrics.jsonl has no rows to draw; is {folder} the workdir of a run?"
@@ -152,7 +157,7 @@ def describe_run(
         "figures": figures and describe_figures(figures),
         "environment": environment_file.read_starts(workdir),
         "goodput": ledger and {"starts": ledger["starts"], "seconds": ledger["seconds"]},
-        "config": flatten_config(config),
+        "config": replace_nonfinite(flatten_config(config)),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from etils import epath
 
-from data.corpus.json_lines import format_json_lines
+from data.corpus.json_lines import format_json_lines, replace_nonfinite
 from data.store.atomic import name_in_disk_errors, write_atomically
 from pretrain.terminal import erase_line, is_redrawable
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
@@ -43,10 +43,7 @@ class MetricsLog:
 
         Floats that are not finite are written as null.
         """
-        row = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in row.items()
-        }
+        row = replace_nonfinite(dict(row))
         if self.rows is not None:
             self.rows.append(row)
         else:

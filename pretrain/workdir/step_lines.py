@@ -10,11 +10,14 @@ from typing import Any
 
 from etils import epath
 
+from data.corpus.json_lines import replace_nonfinite
+
 
 def read_step_lines(path: epath.PathLike, *required: str) -> tuple[list[dict[str, Any]], int]:
     """Return (rows, number of damaged lines) of a file; ([], 0) if there is no file.
 
-    A line is damaged if it is not a JSON object with an integer `step`.
+    A line is damaged if it is not a JSON object with an integer `step`. A number that is not finite
+    is read as null.
 
     Args:
       required: keys that each row must have besides `step`.
@@ -61,7 +64,7 @@ def mend_step_lines(path: epath.PathLike, *required: str) -> list[dict[str, Any]
 
 def _parse_line(line: bytes, required: tuple[str, ...]) -> dict[str, Any] | None:
     try:
-        row = json.loads(line)
+        row = replace_nonfinite(json.loads(line))
     except (ValueError, RecursionError):
         return None
     is_row = isinstance(row, dict) and type(row.get("step")) is int

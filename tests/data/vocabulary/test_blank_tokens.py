@@ -55,3 +55,11 @@ def test_gaps(vocabulary):
     )
     assert found["text"] == ["数学", " ", "本"]
     assert [(gap["right"], gap["told"]) for gap in found["gaps"]] == [("。", "␣"), ("日", "日")]
+
+
+def test_a_probability_that_is_not_a_number_is_null(vocabulary):
+    ids = vocabulary.encode("数学。 日本")
+    found = gaps.describe_gaps(
+        vocabulary, gaps.Gapped(ids, [(3, 0, 1)]), np.array(ids[4:5]), np.full(1, np.nan)
+    )
+    assert [gap["probability"] for gap in found["gaps"]] == [None]

@@ -2,10 +2,14 @@
 
 import json
 import re
+import types
 
 import jax
+import numpy as np
 import pytest
+from etils import epath
 
+from pretrain.cli.report import find_patch_figures
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
 from pretrain.reporting.curves import list_curves
@@ -54,6 +58,33 @@ def read_page_data(path):
     return text, json.loads(
         re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
     )["runs"]
+
+
+def test_a_diverged_run_has_a_page(tmp_path):
+    workdir = tmp_path / "w"
+    write_rows(workdir, 10, limit=float("inf"))
+    with open(workdir / "metrics.jsonl", "a") as file:
+        file.write('{"step": 11, "loss": NaN, "heldout_loss": NaN}\n{"step": 12, "loss": "x"}\n')
+    gaps = '{"right": "dog", "told": "cat", "probability": NaN}'
+    (workdir / samples_file.NAME).write_text(
+        f'{{"step": 10, "samples": [{{"text": ["The", ""], "gaps": [{gaps}]}}]}}\n'
+    )
+    (path,) = write_report([workdir], tmp_path / "out", write_images=False)
+    text, (run,) = read_page_data(path)
+    assert "NaN" not in text.split("</script>")[0]
+    assert run["facts"]["steps"] == 12 and run["curves"][0]["train"][0][-1] == 10
+    assert run["samples"]["rows"][0]["told"] == [[["cat", None]]]
+    assert run["config"]["limit"] is None
+
+
+def test_the_filters_of_a_diverged_model_are_not_drawn(tmp_path, monkeypatch, capsys):
+    (tmp_path / "config.json").write_text(json.dumps({"model": {"patch_size": 4}}))
+    trained = types.SimpleNamespace(params={"kernel": np.array([1.0, np.nan])})
+    monkeypatch.setattr("pretrain.inference.trained.open_trained", lambda workdir: trained)
+    monkeypatch.setattr("pretrain.workdir.checkpoints.Checkpoints.list_steps", lambda self: [1])
+    (tmp_path / "checkpoints").mkdir()
+    assert find_patch_figures(epath.Path(tmp_path)) is None
+    assert "parameters are not finite, so the filters are not drawn" in capsys.readouterr().out
 
 
 def test_two_runs_of_one_name_on_one_page(tmp_path):

@@ -76,6 +76,14 @@ def test_damaged_lines_are_dropped_counted_and_copied(tmp_path, capsys, name, da
         assert not capsys.readouterr().err
 
 
+def test_numbers_that_no_float_holds_are_read_as_null(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        '{"step": 1, "loss": NaN, "a": 1e999, "b": -Infinity, "c": 1' + "0" * 400 + "}\n"
+    )
+    assert read_metrics(path) == [{"step": 1} | dict.fromkeys(("loss", "a", "b", "c"))]
+
+
 def test_tensorboard_has_the_scalars(tmp_path):
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
