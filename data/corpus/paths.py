@@ -14,6 +14,22 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return "://" in str(path)
 
 
+def check_local(output: str | os.PathLike[str], what: str, option: str = "--output") -> None:
+    """Raise ValueError if an output that is written on this machine has a URL.
+
+    pathlib would make a folder `gs:` of it.
+
+    Args:
+      output: the path that was given.
+      what: what is written there, such as "the store".
+      option: the option that gave it.
+    """
+    if is_remote(output):
+        raise ValueError(
+            f"{option} {output}: must be on this machine; copy {what} to the bucket later"
+        )
+
+
 def check_scheme(url: str) -> None:
     """Raise ValueError for a URL of another scheme than gs://, with what to do instead."""
     scheme = url.partition("://")[0].lower()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from data.corpus.paths import is_remote
+from data.corpus.paths import check_local
 from data.prepare.request import DEFAULT_FIELDS, LAYOUTS, PrepareRequest
 from pretrain.api.arguments import format_path, list_paths
 
@@ -48,10 +48,7 @@ def prepare(
     from pretrain.console import make_console
 
     output = format_path(output)
-    if is_remote(output):
-        raise ValueError(
-            f"--output {output}: must be on this machine; copy the store to the bucket later"
-        )
+    check_local(output, "the store")
     request = make_request(tuple(list_paths(sources)), options)
     console = make_console(stderr=True)
     return prepare_store(

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from data.corpus.paths import check_local
 from data.store.atomic import write_atomically
 from models.config.base import ImageConfig
 from pretrain.distributed import processes
@@ -163,6 +164,7 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     """
     if bool(args.texts) == bool(args.input):
         raise ValueError('give either texts ("The cat sat.") or --input FILE')
+    check_local(args.output, "the page")
     output = pathlib.Path(args.output)
     if output.suffix != ".html":
         raise ValueError(f"--output {output}: the name must end in .html")
@@ -176,6 +178,8 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
         raise ValueError("--heads needs --images FOLDER; the page always shows all heads")
     if args.images:
         import importlib.util
+
+        check_local(args.images, "the images", "--images")
 
         if not importlib.util.find_spec("matplotlib"):
             raise ValueError(f"--images needs matplotlib: {how_to_install('report')}")

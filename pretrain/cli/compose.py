@@ -11,6 +11,7 @@ import pathlib
 import sys
 from typing import TYPE_CHECKING
 
+from data.corpus.paths import check_local
 from pretrain.cli.prepare_music import check_libraries
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("keep", "length"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} {getattr(args, name)}: must be at least 1")
+    check_local(args.output, "the files")
     paths = {kind: pathlib.Path(f"{args.output}.{kind}") for kind in ("mid", "svg", "txt")}
     if not args.overwrite and (existing := [path for path in paths.values() if path.exists()]):
         raise FileExistsError(f"{existing[0]} exists; name another --output, or add --overwrite")

@@ -19,6 +19,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from data.corpus.paths import check_local
 from pretrain.api.glue_submission import FILES, SeedScores, write_submission
 
 
@@ -66,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
                 f"--test {name}{'=' * bool(file)}{file}: expected NAME=FILE, where NAME is one of "
                 f"{', '.join(FILES)}"
             )
+    check_local(args.output or "", "the files")
     if bool(tests) != bool(args.output):
         raise ValueError(
             "--test NAME=FILE names the test sets and --output FOLDER the folder for their "

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import pathlib
 
+from data.corpus.paths import check_local
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `prepare-captions` to a parser."""
@@ -43,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from data.images.codebook import Grid
     from data.images.image_files import check_pillow
 
+    check_local(args.output, "the store")
     check_pillow()
     grid = Grid(args.size, args.patch, args.channels)
     request = CaptionRequest(args.source, grid, args.clusters, args.held_out)

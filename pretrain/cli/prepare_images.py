@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import pathlib
 
+from data.corpus.paths import check_local
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `prepare-images` to a parser."""
@@ -53,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from data.images.image_store import ImageRequest, write_image_store
     from pretrain.extras import how_to_install
 
+    check_local(args.output, "the store")
     request = ImageRequest(
         tuple(args.sources),
         tuple(args.validation),

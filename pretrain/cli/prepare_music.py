@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import pathlib
 
+from data.corpus.paths import check_local
 from pretrain.extras import how_to_install
 
 
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the store and print a summary; return 0."""
     from data.music.music_store import CHORALES, MusicRequest, write_music_store
 
+    check_local(args.output, "the store")
     request = MusicRequest(tuple(args.sources), args.encoding, args.transpose, args.held_out)
     needed = {"music21" if name == CHORALES else "mido" for name in args.sources}
     check_libraries(needed)

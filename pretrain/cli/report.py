@@ -27,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="workdir of a run, or of several runs to compare",
     )
     parser.add_argument(
-        "--output", help="folder for the page and the images (default: WORKDIR/report)"
+        "--output",
+        help="folder for the page and the images (default: WORKDIR/report; "
+        "required for a run in a bucket)",
     )
 
 

@@ -12,6 +12,7 @@ from etils import epath
 
 from data.corpus.buckets import check_bucket
 from data.corpus.json_lines import replace_nonfinite
+from data.corpus.paths import check_local, is_remote
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
 from pretrain.reporting.html import render_html
@@ -33,14 +34,17 @@ def write_report(
     """Write the page and the images about the runs in `workdirs` and return the paths.
 
     Args:
-      output: folder to write to; `report` in the first workdir by default.
+      output: folder on this machine; `report` in the first workdir by default.
       write_images: also write the images, which needs matplotlib.
       find_figures: returns what the model of a workdir has learned to see; None for models of text.
 
     Raises:
       FileNotFoundError: if a workdir has no metrics.
-      ValueError: if a workdir is given twice.
+      ValueError: if a workdir is given twice, or the folder is not on this machine.
     """
+    if output is None and is_remote(workdirs[0]):
+        raise ValueError(f"{workdirs[0]}: name an --output on this machine for its report")
+    check_local(output or "", "the report")
     runs = read_runs(workdirs)
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +76,7 @@ def read_runs(
         check_bucket(workdir)
     folders = [epath.Path(workdir) for workdir in workdirs]
     paths = [
-        str(folder) if "://" in str(workdir) else os.path.realpath(folder)
+        str(folder) if is_remote(workdir) else os.path.realpath(folder)
         for workdir, folder in zip(workdirs, folders)
     ]
     if repeated := next(
