@@ -28,6 +28,8 @@ def do_create(args: argparse.Namespace, pod: Pod) -> None:
             "or use another --name"
         )
     pod.create_pod(args.request)
+    if not args.dry_run:
+        archive.mark_deleted(pod, False)
     if args.wait:
         wait_until_active(args, pod)
     requested = "would request" if args.dry_run else "requested"
@@ -37,16 +39,17 @@ def do_create(args: argparse.Namespace, pod: Pod) -> None:
 def do_push(args: argparse.Namespace, pod: Pod) -> None:
     """Copy the tracked files to all workers."""
     wait_until_active(args, pod)
-    path = archive.locate_archive(pod.name)
-    # A running watch may need the old archive: it is replaced only after the push has succeeded.
-    fresh = path.with_name(path.name + ".next")
-    packed = path.with_name(path.name + ".rehearsal") if args.dry_run else fresh
-    print(f"# {archive.pack_tree(packed)}")
-    output = pod.push_tree(fresh, archive.hash_archive(packed))
-    if args.dry_run:
-        packed.unlink()
-        return
-    fresh.replace(path)
+    with archive.lock_archive(pod) as path:
+        # A running watch may need the old archive: it is replaced only after the push has
+        # succeeded.
+        fresh = path.with_name(path.name + ".next")
+        packed = path.with_name(path.name + ".rehearsal") if args.dry_run else fresh
+        print(f"# {archive.pack_tree(packed)}")
+        output = pod.push_tree(fresh, archive.hash_archive(packed))
+        if args.dry_run:
+            packed.unlink()
+            return
+        fresh.replace(path)
     print(output, end="")
 
 
@@ -105,7 +108,7 @@ def do_watch(args: argparse.Namespace, pod: Pod) -> int:
     )
     if isinstance(pod, DryRunPod):
         pod.training_state = "exited"
-        watch.log_line = lambda text: None
+        watch.log_line, watch.deleted_by_watch = lambda text: None, False
     elif args.action == "watch":
         check_pushed(args, pod)
         found = pod.read_state()
@@ -124,7 +127,7 @@ def do_watch(args: argparse.Namespace, pod: Pod) -> int:
         print("# if the pod is taken away meanwhile:")
         pod.delete_pod()
         pod.create_pod(args.request)
-        path = archive.locate_archive(pod.name)
+        path = archive.locate_archive(pod)
         watch.refill_pod(
             pod.list_reports(), archive.hash_archive(path) if path.exists() else "TREE"
         )
@@ -172,6 +175,8 @@ def do_delete(args: argparse.Namespace, pod: Pod) -> None:
         if input(f"Type {pod.name} to delete it: ").strip() != pod.name:
             raise ValueError("not deleted")
     pod.delete_pod()
+    if not args.dry_run:
+        archive.mark_deleted(pod, False)
     print(f"# {'would delete' if args.dry_run else 'deleted'} {pod.name}")
 
 
@@ -197,7 +202,7 @@ def wait_until_active(args: argparse.Namespace, pod: Pod) -> PodState:
 
 def check_pushed(args: argparse.Namespace, pod: Pod) -> None:
     """Raise ValueError if there is no local copy of the pushed archive."""
-    if not args.dry_run and not archive.locate_archive(pod.name).exists():
+    if not args.dry_run and not archive.locate_archive(pod).exists():
         raise ValueError(
             f"nothing was pushed to {pod.name} from this machine: run `pod push` first "
             "(a preempted pod gets the same code again)"

@@ -5,6 +5,8 @@ The archive is identified by the hash of its content.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import gzip
 import hashlib
 import io
@@ -12,19 +14,60 @@ import os
 import pathlib
 import subprocess
 import tarfile
+import urllib.parse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from data.store.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from pretrain.pod.gcloud import Pod
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
-def locate_archive(name: str) -> pathlib.Path:
-    """Return the path of the local copy of the archive that was pushed to pod `name`.
+def locate_archive(pod: Pod) -> pathlib.Path:
+    """Return the path of the local copy of the archive that was pushed to a pod.
 
-    A preempted pod gets the same code again, even if the working tree has changed.
+    A preempted pod gets the same code again, even if the working tree has changed. Pods of one name
+    in two projects or zones have two archives.
     """
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "cloze" / "pod" / f"{name}.tar.gz"
+    project = "".join(pod.project).removeprefix("--project=") or "default"
+    parts = (urllib.parse.quote(part, safe="") for part in (project, pod.zone))
+    return pathlib.Path(base, "cloze", "pod", *parts, f"{pod.name}.tar.gz")
+
+
+def locate_mark(pod: Pod) -> pathlib.Path:
+    """Return the path of the mark that a watch has deleted a pod, which is to be requested again.
+
+    A watch that is interrupted in between leaves it to the next one.
+    """
+    return locate_archive(pod).with_name(f"{pod.name}.deleted")
+
+
+def mark_deleted(pod: Pod, deleted: bool) -> None:
+    """Leave the mark of `locate_mark`, or remove it."""
+    if deleted:
+        write_atomically(locate_mark(pod), "")
+    else:
+        locate_mark(pod).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def lock_archive(pod: Pod) -> Iterator[pathlib.Path]:
+    """Yield the path of `locate_archive`; raise ValueError during another push to the same pod."""
+    path = locate_archive(pod)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f"{pod.name}.lock"), "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another `pod push` to {pod.name} is under way on this machine: wait until it has "
+                "ended"
+            ) from None
+        yield path
 
 
 def pack_tree(path: pathlib.Path, root: pathlib.Path | None = None) -> str:

@@ -2,7 +2,8 @@
 
 The watch keeps only a few counts between two looks: each look asks gcloud for the pod's state and
 takes the next step. So it can be interrupted and started again (`pod watch`) at any time. It
-deletes only a queued resource that Google itself has suspended or that has failed.
+deletes only a queued resource that Google itself has suspended or that has failed, and leaves a
+mark next to the archive until it has requested the pod again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Watch:
       healthy_looks: looks in a row at which all workers ran.
       unsettled_looks: looks in a row at which some workers had ended and others might still follow.
       unanswered_looks: looks in a row at which no worker answered.
-      deleted_by_watch: whether this watch deleted the queued resource.
+      deleted_by_watch: whether this watch, or an interrupted one, deleted the queued resource.
       needs_refill: whether the pod is new or will be: nothing is pushed or started on it.
       logged_lines: the last line logged, by kind.
     """
@@ -72,7 +73,7 @@ class Watch:
         self.pod, self.request, self.arguments, self.env = pod, request, arguments, env
         self.poll, self.tries, self.sleep = poll, tries, sleep
         self.failures = self.healthy_looks = self.unsettled_looks = self.unanswered_looks = 0
-        self.deleted_by_watch = False
+        self.deleted_by_watch = archive.locate_mark(pod).exists()
         self.needs_refill = False
         self.logged_lines: dict[str, str] = {}
 
@@ -107,19 +108,21 @@ class Watch:
         reports = self.read_reports()
         if reports is None:
             return self.delete_lost_pod("its nodes are PREEMPTED")
+        if self.deleted_by_watch:  # it is there again, or was not deleted
+            self.mark_deleted(False)
         if self.needs_refill:
             self.refill_pod(reports)
             return self.poll
         return self.handle_reports(reports)
 
     def recreate_pod(self) -> float:
-        """Request the pod again, if this watch deleted it, and return the wait."""
+        """Request the pod again, if a watch deleted it, and return the wait."""
         if not self.deleted_by_watch:
             raise WatchEnded(
                 1, f"someone else deleted pod {self.pod.name}: it is not requested again"
             )
         self.pod.create_pod(self.request)
-        self.deleted_by_watch = False
+        self.mark_deleted(False)
         self.log_line(f"requested {self.request.slices} x {self.request.type} again")
         return self.poll
 
@@ -140,9 +143,15 @@ class Watch:
             f"pod {self.pod.name} was taken away ({name}); "
             "its queued resource is deleted, then requested again"
         )
-        self.deleted_by_watch = self.needs_refill = True
+        self.needs_refill = True
+        self.mark_deleted(True)
         self.pod.delete_pod()
         return wait
+
+    def mark_deleted(self, deleted: bool) -> None:
+        """Record, for the next watch too, whether a watch has deleted the pod."""
+        self.deleted_by_watch = deleted
+        archive.mark_deleted(self.pod, deleted)
 
     def refill_pod(self, reports: Sequence[WorkerReport], tree: str | None = None) -> None:
         """Push the same code to the new pod and start the same training.
@@ -150,7 +159,7 @@ class Watch:
         Args:
           tree: name of the folder to push to; the hash of the archive by default.
         """
-        path = archive.locate_archive(self.pod.name)
+        path = archive.locate_archive(self.pod)
         self.log_line("the pod is new: pushing the same code, then starting the same training")
         # Some workers may run it already, from an earlier attempt that not all workers received.
         if any(report.state == "running" for report in reports):

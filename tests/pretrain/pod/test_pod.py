@@ -15,6 +15,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.pod import archive
 from pretrain.pod.environment import ENVIRONMENT, build_environment
+from pretrain.pod.gcloud import Pod
 from tests.docs_pages import read_blocks, read_verb, split_commands
 
 STANDINS = pathlib.Path(__file__).parent / "standins"
@@ -411,6 +412,35 @@ def test_delete_asks_first(pod, capfd, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda text: "bert")
     assert main(["pod", "delete", *POD]) == 0
     assert pod.verbs() == ["describe", "delete"]
+
+
+def test_pods_of_one_name_have_an_archive_for_each_project_and_zone(cloud, tree, capfd):
+    assert main(["pod", "create", *ASK]) == 0
+    for words in ([], ["--project", "other"]):
+        assert main(["pod", "push", *POD, *words]) == 0
+    folder = cloud.folder.parent / "cache" / "cloze" / "pod"
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.gz")) == [
+        "default/us-east5-a/bert.tar.gz",
+        "other/us-east5-a/bert.tar.gz",
+    ]
+
+
+def test_two_pushes_at_once_are_one(pod, capfd):
+    with archive.lock_archive(Pod("bert", "us-east5-a")):
+        assert main(["pod", "push", *POD]) == 2
+    assert "another `pod push` to bert is under way" in capfd.readouterr().err
+    assert main(["pod", "push", *POD]) == 0
+
+
+def test_who_creates_or_deletes_a_pod_removes_the_mark_of_a_watch(pod, capfd):
+    mark = archive.locate_mark(Pod("bert", "us-east5-a"))
+    mark.touch()
+    assert main(["pod", "delete", *POD, "--yes", "--dry-run"]) == 0 and mark.exists()
+    assert main(["pod", "delete", *POD, "--yes"]) == 0 and not mark.exists()
+    for worker in pod.folder.glob("worker*"):
+        shutil.rmtree(worker)
+    mark.touch()
+    assert main(["pod", "create", *ASK]) == 0 and not mark.exists()
 
 
 def test_gcloud_that_is_not_there(monkeypatch, capfd):

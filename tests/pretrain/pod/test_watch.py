@@ -13,7 +13,7 @@ class Scripted:
     Changes of the pod are recorded.
     """
 
-    name = "bert"
+    name, zone, project = "bert", "us-east5-a", ()
 
     def __init__(self, states=("ACTIVE",), reports=(), nodes=("READY",)):
         self.states, self.answers, self.did, self.kinds = (
@@ -25,7 +25,7 @@ class Scripted:
 
     def take_answer(self, answers):
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -65,9 +65,11 @@ class Pauses(list):
 
 
 @pytest.fixture
-def watch_to_end(monkeypatch, capsys):
+def watch_to_end(monkeypatch, capsys, tmp_path):
     """Return look(pod), which watches it to the end: (status, changes of the pod, waits, output)."""
     monkeypatch.setattr(archive, "hash_archive", lambda path: "tree")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive.locate_archive(Scripted()).parent.mkdir(parents=True)
 
     def watch_pod(pod, spot=True, tries=5):
         waits = Pauses()
@@ -159,6 +161,22 @@ def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(watch_to_end)
     # The same for a pod that the watch itself requested.
     status, did, _, _ = watch_to_end(Scripted(["SUSPENDED", None, "PROVISIONING", None], [[RUN]]))
     assert status == 1 and did == ["delete", "create"]
+
+
+def test_a_watch_that_died_after_it_deleted_the_pod_is_taken_up(watch_to_end):
+    interrupted = Scripted(["SUSPENDED", KeyboardInterrupt()], [[RUN]])
+    with pytest.raises(KeyboardInterrupt):
+        watch_to_end(interrupted)
+    assert interrupted.did == ["delete"]
+    pod = Scripted(["DELETING", None, "ACTIVE"], [[("empty", 0)]] * 2 + [[RUN], [DONE]])
+    assert watch_to_end(pod)[:2] == (0, ["create", "push", "start train"])
+    status, did, _, messages = watch_to_end(Scripted([None], [[RUN]]))
+    assert (status, did) == (1, []) and "someone else deleted" in messages
+
+
+def test_a_pod_that_is_there_again_is_no_longer_marked(watch_to_end):
+    archive.locate_mark(Scripted()).touch()
+    assert watch_to_end(Scripted(["ACTIVE", None], [[RUN]]))[:2] == (1, [])
 
 
 def test_no_capacity_for_ever(watch_to_end):
