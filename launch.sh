@@ -12,9 +12,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 print_heading() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
-# Print the first Python of at least 3.11; CLOZE_PYTHON selects another one.
+# Print the first Python of at least 3.11; CLOZE_PYTHON, a name or a path, selects another one.
 find_python() {
-  for python in ${CLOZE_PYTHON:-python3 python python3.11 python3.12 python3.13}; do
+  local python pythons=(python3 python python3.11 python3.12 python3.13)
+  [ -z "${CLOZE_PYTHON:-}" ] || pythons=("$CLOZE_PYTHON")
+  for python in "${pythons[@]}"; do
     if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$python"
       return
@@ -71,7 +73,9 @@ install() {
     echo "error: CLOZE_CONSTRAINTS=$constraints: no such file in $PWD; empty, it admits the newest versions" >&2
     return 2
   fi
-  if [ ! -x .venv/bin/python ]; then
+  # An interrupted first call leaves an environment without pip, which is completed.
+  if [ ! -x .venv/bin/python ] ||
+    { ! compgen -G ".venv/installed-*" > /dev/null && ! .venv/bin/python -c 'import pip' 2> /dev/null; }; then
     python=$(find_python)
     make_environment "$python"
   elif [ -z "$constraints" ]; then # without these flags, pip leaves what setup.cfg admits as it is
@@ -102,7 +106,7 @@ install() {
 # Keep compiled programs between runs, and make glibc keep freed pages instead of returning them to the system at each step.
 # Variables that the caller has set are kept.
 configure_environment() {
-  export JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/cloze/jax}
+  export JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/cloze/jax}
   export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1}
 }
 

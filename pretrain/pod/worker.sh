@@ -26,8 +26,9 @@ refuse_if_running() {
 
 # Makes cloze/venv with a Python of at least 3.11 that has venv; Ubuntu 22.04 has 3.10, so that uv installs one.
 make_venv() {
-  local python
-  for python in ${CLOZE_PYTHON:-python3 python3.11 python3.12 python3.13}; do
+  local python pythons=(python3 python3.11 python3.12 python3.13)
+  [ -z "${CLOZE_PYTHON:-}" ] || pythons=("$CLOZE_PYTHON")
+  for python in "${pythons[@]}"; do
     if "$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       "$python" -m venv venv
       return

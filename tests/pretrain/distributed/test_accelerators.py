@@ -265,19 +265,19 @@ def checkout(tmp_path):
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in *pretrain.distributed.accelerator_detection*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
+        f'#!/bin/sh\ncase "$*" in "-c import pip") exit 0 ;; *pretrain.distributed.accelerator_detection*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
     )
     python.chmod(0o755)
     return folder
 
 
-def run_launcher(checkout, root, *words, **environ):
+def run_launcher(checkout, root, *words, without="", **environ):
     """Run launch.sh on a stand-in machine; return (exit status, recorded calls, stderr)."""
     (checkout / "log").write_text("")
     clean = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("JAX_PLATFORMS", "CLOZE_ACCELERATOR", "CLOZE_CONSTRAINTS")
+        if name not in ("JAX_PLATFORMS", "CLOZE_ACCELERATOR", "CLOZE_CONSTRAINTS", without)
     }
     done = subprocess.run(
         ["bash", checkout / "launch.sh", *words],
@@ -394,6 +394,33 @@ def test_launch_uninstalls_the_checkout_under_its_earlier_name(machine, checkout
         INSTALL + ".[test]",
         "-m pytest -x",
     ]
+
+
+@pytest.mark.parametrize("leftover", ["", "bin", "lib"])
+def test_launch_completes_an_environment_without_pip(machine, checkout, tmp_path, leftover):
+    """As an interrupted first call leaves it. CLOZE_PYTHON may have a blank, and HOME may be unset."""
+    whole, python = checkout / ".venv", tmp_path / "my py" / "python"
+    python.parent.mkdir()
+    python.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1 $2" != "-m venv" ] || {{ rm -rf .venv; cp -r whole .venv; }}; echo "made: $*" >> "{checkout}/log"\n'
+    )
+    python.chmod(0o755)
+    whole.rename(checkout / "whole")
+    whole.mkdir()
+    if leftover == "bin":  # a Python, and no pip yet
+        (whole / "bin").mkdir()
+        (whole / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
+        (whole / "bin" / "python").chmod(0o755)
+    elif leftover:
+        (whole / "lib").mkdir()
+    environ = {"CLOZE_PYTHON": str(python)}
+    status, calls, error = run_launcher(checkout, machine({}), "doctor", without="HOME", **environ)
+    assert (status, error) == (0, "")
+    assert "made: -m venv .venv" in calls
+    assert calls[-2:] == [INSTALL + ".[report]", "-m pretrain doctor"]
+    again = run_launcher(checkout, machine({}), "doctor", without="HOME", **environ)
+    assert again == (0, ["-m pretrain doctor"], "")
 
 
 @pytest.mark.parametrize(
