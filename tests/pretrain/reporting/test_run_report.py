@@ -1,5 +1,6 @@
 """The report page shows the contents of a run's files, for any number of runs, and fetches nothing."""
 
+import configparser
 import json
 import re
 import types
@@ -243,6 +244,16 @@ def test_a_thinned_curve_is_the_means_of_its_parts():
         "a.b.c": 1,
         "a.d": [2],
     }
+
+
+def test_a_start_records_the_version_of_this_program(tmp_path, root, monkeypatch):
+    settings = configparser.ConfigParser()
+    settings.read(root / "setup.cfg")
+    name = settings["metadata"]["name"]
+    monkeypatch.setattr(environment_file.metadata, "version", lambda package: f"{package} 9")
+    environment_file.add_start(tmp_path, 0, make_mesh(Mesh(-1)), 1, 100.0, None)
+    (line,) = environment_file.read_starts(tmp_path)
+    assert line["packages"][name] == f"{name} 9"
 
 
 def test_the_environment_of_a_run_gives_its_mfu(tmp_path):
