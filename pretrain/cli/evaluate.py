@@ -10,6 +10,7 @@ import argparse
 import functools
 import json
 
+from data.corpus.json_lines import replace_nonfinite
 from pretrain.api.evaluating import TASK_BATCH, evaluate_questions, score_store
 from pretrain.distributed import processes
 from pretrain.inference import random_head
@@ -100,8 +101,8 @@ def run(args: argparse.Namespace) -> int:
     if args.task:
         args.batch_size = TASK_BATCH if args.batch_size is None else args.batch_size
         return run_task(args)
-    if args.examples or args.output or args.shots or args.answer_context:
-        raise ValueError("--shots, --examples, --answer-context and --output need --task FILE")
+    if given := list_task_flags(args):
+        raise ValueError(f"{', '.join(given)}: needs --task FILE")
     processes.join_run(args)
     import jax
 
@@ -122,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         return 0  # all processes have the same scores; the first prints them
     if args.json:
         facts = {"step": step, "store": str(store), "split": args.split, "dtype": dtype}
-        print(json.dumps({**facts, **scores}))
+        print(json.dumps(replace_nonfinite({**facts, **scores})))
         return 0
     print(
         f"step {step:,} on the {args.split} split of {store}: {scores['rows']:,} rows, "
@@ -132,6 +133,18 @@ def run(args: argparse.Namespace) -> int:
         if name not in ("rows", "targets"):
             print(f"  {name:<27} {value:.5g}")
     return 0
+
+
+def list_task_flags(args: argparse.Namespace) -> list[str]:
+    """Return the flags of --task that differ from their defaults."""
+    parser = argparse.ArgumentParser()
+    _add_task_arguments(parser.add_argument_group())
+    defaults = vars(parser.parse_args([]))
+    return [
+        f"--{name.replace('_', '-')}"
+        for name, default in defaults.items()
+        if getattr(args, name) != default
+    ]
 
 
 def describe_dtype(dtype: str) -> str:
@@ -146,8 +159,13 @@ def run_task(args: argparse.Namespace) -> int:
     Raises:
       ValueError: for bad arguments or questions, before any parameters are read.
     """
-    if args.store:
-        raise ValueError("give --task or --store, not both")
+    for flag, is_given in (
+        ("--store", args.store),
+        ("--labelled", args.labelled),
+        ("--split", args.split != "heldout"),
+    ):
+        if is_given:
+            raise ValueError(f"give --task or {flag}, not both")
     scores, records = evaluate_questions(
         args.workdir,
         args.task,
@@ -169,9 +187,9 @@ def run_task(args: argparse.Namespace) -> int:
     if args.output:
         with open_line_writer(args.output) as write:
             for record in records:
-                write(json.dumps(record, ensure_ascii=False))
+                write(json.dumps(replace_nonfinite(record), ensure_ascii=False))
     if args.json:
-        print(json.dumps(scores))
+        print(json.dumps(replace_nonfinite(scores)))
         return 0
     step, task, dtype = (scores.pop(name) for name in ("step", "task", "dtype"))
     print(f"step {step:,} on {task}, {describe_dtype(dtype)}")

@@ -80,6 +80,28 @@ def test_the_dtype_of_the_run_is_the_default_and_is_named(workdir, capsys):
     assert " targets, computed in float32\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seed", "7"], "--seed: needs --task FILE"),
+        (["--delimiter", "x", "--shots", "2"], "--shots, --delimiter: needs --task FILE"),
+        (["--task", "f", "--split", "train"], "give --task or --split, not both"),
+        (["--task", "f", "--labelled", "g"], "give --task or --labelled, not both"),
+    ],
+)
+def test_flags_that_would_have_no_effect_are_refused(words, message, capsys):
+    assert main(["evaluate", "--workdir", "absent", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_scores_of_a_diverged_model_are_null_in_json(workdir, monkeypatch, capsys):
+    scores = {"rows": 1, "targets": 2.0, "loss": float("nan")}
+    monkeypatch.setattr("pretrain.cli.evaluate.score_store", lambda *_: (3, "s", scores))
+    assert evaluate(workdir[0], capsys)["loss"] is None
+    monkeypatch.setattr("pretrain.cli.evaluate.evaluate_questions", lambda *_, **__: (scores, []))
+    assert evaluate(workdir[0], capsys, "--task", "f")["loss"] is None
+
+
 def test_another_batch_size_has_the_same_scores(workdir, capsys):
     """Such as a smaller one where the memory for that of the run is missing."""
     folder, _ = workdir
