@@ -72,7 +72,9 @@ class MusicStore(Store):
     def music_encoding(self) -> MusicEncoding:
         """The encoding of the pieces. Raises ValueError for one that is not known."""
         name = self.music.get("encoding")
-        if name not in ENCODINGS or self.vocabulary != make_vocabulary(name):
+        if name not in ENCODINGS or (
+            self.vocabulary.fingerprint != make_vocabulary(name).fingerprint
+        ):
             raise ValueError(
                 f"{self.path}: music encoded as {name!r:.60}, which is not the vocabulary of this "
                 "version; prepare the store again"

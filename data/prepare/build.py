@@ -36,6 +36,7 @@ from data.prepare.store_builder import StoreBuilder
 from data.store import atomic, generations
 from data.store.reader import Store
 from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
+from data.vocabulary.base import identify_encoding
 from data.vocabulary.load import Vocabulary, read_vocabulary
 
 JOB_BYTES = 4 << 20  # bytes of text in a job
@@ -138,7 +139,7 @@ def _describe_origin(
     """Return the options and inputs of a store as its manifest records them."""
     inputs = [source.identify_source() for source in resolved]
     if released:
-        inputs.append({"name": "--vocabulary", "fingerprint": released.fingerprint})
+        inputs.append({"name": "--vocabulary", **identify_encoding(released)})
     options = dataclasses.asdict(request)
     for name in SPARSE_OPTIONS:
         if options[name] is None:
@@ -220,10 +221,15 @@ def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool
 def _pair_descriptions(
     manifest: dict[str, Any], origin: dict[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield (recorded, requested) descriptions: the request's and those of each input."""
+    """Yield (recorded, requested) descriptions: the request's and those of each input.
+
+    The digest of an encoder is left out where an older manifest did not record it.
+    """
     yield manifest.get("request", {}), origin["request"]
     recorded = {entry["name"]: entry for entry in manifest.get("inputs", ())}
-    yield from ((recorded.get(entry["name"], {}), entry) for entry in origin["inputs"])
+    for entry in origin["inputs"]:
+        before = recorded.get(entry["name"], {})
+        yield before, {key: entry[key] for key in entry if key in before or key != "encoder_digest"}
 
 
 def _count_training_tokens(request: PrepareRequest, writer: StoreWriter) -> list[int]:

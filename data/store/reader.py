@@ -43,6 +43,7 @@ from data.store.writer import (
     SPLITS,
     get_checksums_name,
 )
+from data.vocabulary.base import find_difference
 from data.vocabulary.load import Vocabulary, load_vocabulary
 from data.vocabulary.spelling import make_id_restorer
 
@@ -136,10 +137,10 @@ class Store:
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the ids; raises ValueError if its files have changed."""
         vocabulary = load_vocabulary(self.folder / "vocabulary")
-        if vocabulary.fingerprint != self.manifest["vocabulary"]["fingerprint"]:
+        if difference := find_difference(vocabulary, self.manifest["vocabulary"]):
             raise ValueError(
-                f"{self.folder / 'vocabulary'}: fingerprint {vocabulary.fingerprint}, "
-                f"the store was written with {self.manifest['vocabulary']['fingerprint']}"
+                f"{self.folder / 'vocabulary'}: {difference}: it is not the one that "
+                "the store was written with"
             )
         return vocabulary
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from data.store.atomic import sync_to_disk
 from data.store.checksums import compute_checksum
+from data.vocabulary.base import identify_encoding
 
 STORE_VERSION = 2
 MANIFEST_FILE = "manifest.json"
@@ -159,7 +160,7 @@ class StoreWriter:
             "vocabulary": {
                 "kind": encoding.kind,
                 "size": encoding.size,
-                "fingerprint": encoding.fingerprint,
+                **identify_encoding(encoding),
             },
             "splits": self.totals,
             "sources": [

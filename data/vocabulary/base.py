@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ class Vocabulary(abc.ABC):
         " word" and "word" differ.
       fingerprint: hash of kind, pieces, scores, special tokens and normalization, independent of
         the file format.
+      encoder_digest: hash of what else decides the ids of a text, such as merges; None: nothing.
     """
 
     keeps_spaces = False
@@ -65,6 +66,7 @@ class Vocabulary(abc.ABC):
         normalize: Callable[[str], str],
         scores: Sequence[float] = (),
         roles: dict[str, str] | None = None,
+        encoder_parts: Any = None,
     ) -> None:
         """Initialize the attributes that all kinds have.
 
@@ -77,6 +79,7 @@ class Vocabulary(abc.ABC):
           normalize: the normalization that precedes the segmentation.
           scores: the score of each piece, if the model has scores.
           roles: {role: special token}, where the vocabulary's own files name it.
+          encoder_parts: what the fingerprint lacks of the encoder, a JSON value; None: nothing.
         """
         self.kind = kind
         self.size = len(pieces)
@@ -106,7 +109,8 @@ class Vocabulary(abc.ABC):
             np.flatnonzero(self.special).tolist(),
         ]
         description += [found, normalize(PROBE_TEXT)]
-        self.fingerprint = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:32]
+        self.fingerprint = _hash_json(description)
+        self.encoder_digest = None if encoder_parts is None else _hash_json(encoder_parts)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text.
@@ -192,7 +196,7 @@ class Vocabulary(abc.ABC):
             "kind": self.kind,
             "size": self.size,
             "options": self.options,
-            "fingerprint": self.fingerprint,
+            **identify_encoding(self),
         }
         (folder / DESCRIPTION_FILE).write_text(json.dumps(description, indent=1) + "\n")
 
@@ -200,7 +204,7 @@ class Vocabulary(abc.ABC):
         return self.size
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self.fingerprint == other.fingerprint
+        return isinstance(other, Vocabulary) and identify_encoding(self) == identify_encoding(other)
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -208,6 +212,29 @@ class Vocabulary(abc.ABC):
     def __repr__(self) -> str:
         fields = f"kind={self.kind!r}, size={self.size}, fingerprint={self.fingerprint!r}"
         return f"{type(self).__name__}({fields})"
+
+
+def identify_encoding(encoding: Any) -> dict[str, str]:
+    """Return what a file records of a vocabulary, or of another `data.source.Encoding`."""
+    digest = getattr(encoding, "encoder_digest", None)
+    return {"fingerprint": encoding.fingerprint} | ({"encoder_digest": digest} if digest else {})
+
+
+def find_difference(vocabulary: Vocabulary, recorded: Mapping[str, Any]) -> str | None:
+    """Return how a vocabulary differs from the one that a file recorded, or None.
+
+    Older files have no digest of the encoder.
+    """
+    for key, noun in (("fingerprint", "fingerprint"), ("encoder_digest", "digest of its encoder")):
+        found = getattr(vocabulary, key)
+        if found != recorded.get(key, found):
+            return f"its {noun} is {found}, but {recorded[key]!r:.80} was saved"
+    return None
+
+
+def _hash_json(value: Any) -> str:
+    """Return the start of a hash of a JSON value."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]
 
 
 def is_unused(piece: str) -> bool:

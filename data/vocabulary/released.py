@@ -48,6 +48,7 @@ class ReleasedVocabulary(Vocabulary):
         special_pieces: Collection[str] = (),
         roles: dict[str, str] | None = None,
         options: dict[str, Any] | None = None,
+        encoder_parts: Any = None,
     ) -> None:
         """Initialize the vocabulary.
 
@@ -60,6 +61,7 @@ class ReleasedVocabulary(Vocabulary):
           special_pieces: special tokens in addition to the usual ones.
           roles: {role: special token}, where the vocabulary's own files name it.
           options: keyword arguments with which the vocabulary is read again.
+          encoder_parts: what the fingerprint lacks of the encoder, a JSON value; None: nothing.
         """
         self._encoder, self._decoder, self._files = encoder, decoder, files
         ids = decoder.get_vocab(with_added_tokens=True)
@@ -87,6 +89,7 @@ class ReleasedVocabulary(Vocabulary):
             options=options or {},
             normalize=normalize,
             roles=roles,
+            encoder_parts=encoder_parts,
         )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -210,7 +213,13 @@ def read_byte_bpe(vocab: str, merges: str, *, prefix_space: bool = False) -> Rel
     files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
     options = {"prefix_space": True} if prefix_space else {}
     return ReleasedVocabulary(
-        "byte_bpe", tokenizer, tokenizer, "byte", files=files, options=options
+        "byte_bpe",
+        tokenizer,
+        tokenizer,
+        "byte",
+        files=files,
+        options=options,
+        encoder_parts=pairs,
     )
 
 
@@ -238,7 +247,9 @@ def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
     files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
-    return ReleasedVocabulary("word_bpe", tokenizer, tokenizer, "whole", files=files)
+    return ReleasedVocabulary(
+        "word_bpe", tokenizer, tokenizer, "whole", files=files, encoder_parts=pairs
+    )
 
 
 def _parse_ids(vocab: str) -> dict[str, int]:

@@ -13,7 +13,7 @@ from data.corpus.untrusted import (
     read_bounded_json,
     read_bounded_text,
 )
-from data.vocabulary.base import DESCRIPTION_FILE, VERSION, Vocabulary
+from data.vocabulary.base import DESCRIPTION_FILE, VERSION, Vocabulary, find_difference
 from data.vocabulary.released import (
     read_byte_bpe,
     read_word_bpe,
@@ -39,11 +39,10 @@ def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:
     description = _read_description(folder / DESCRIPTION_FILE)
     with naming_files(folder):
         vocabulary = _load_described(folder, description)
-    if vocabulary.fingerprint != description["fingerprint"]:
+    if difference := find_difference(vocabulary, description):
         raise ValueError(
-            f"{folder}: its fingerprint is {vocabulary.fingerprint}, but "
-            f"{description['fingerprint'][:80]!r} was saved: its files were changed, or this "
-            "version of a library normalizes text differently"
+            f"{folder}: {difference}: its files are not the ones that were saved, or this version "
+            "of a library normalizes text differently"
         )
     return vocabulary
 

@@ -43,7 +43,20 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
         special_pieces=frozenset(added),
         roles=roles,
         options={"roles": roles or {}},
+        encoder_parts=_describe_encoder(settings),
     )
+
+
+def _describe_encoder(settings: dict[str, Any]) -> list[Any]:
+    """Return the settings that decide the ids of a text and the text of ids, in a canonical form.
+
+    A merge is a text or a list of two, depending on the version of the library that wrote it.
+    """
+    model = dict(settings["model"])
+    if merges := model.get("merges"):
+        model["merges"] = [one.split(" ") if isinstance(one, str) else one for one in merges]
+    steps = [settings.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")]
+    return [json.dumps([model, settings.get("added_tokens"), *steps], sort_keys=True)]
 
 
 def _hide_special_pieces(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:
