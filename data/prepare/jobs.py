@@ -29,6 +29,7 @@ from data.prepare.job_files import JobFiles
 from data.prepare.job_report import NUM_HASHES, JobReport
 from data.store.writer import SPLITS, choose_token_dtype
 from data.vocabulary.load import Vocabulary, load_vocabulary
+from data.vocabulary.released import HIDDEN_MARK
 from data.vocabulary.sentencepiece import SENTENCE_BREAK
 
 Jobs = Iterable[
@@ -42,6 +43,8 @@ EMPTY_DOCUMENTS = "empty documents"
 TOKENLESS_DOCUMENTS = "documents of which the vocabulary makes no token"
 TOKENLESS_PAIRS = "pairs of which the vocabulary makes no token on one side"
 RESERVED_CHARACTER = "documents with U+FDD0, which no text may hold (replaced by U+FFFD)"
+RESERVED_MARK = RESERVED_CHARACTER.replace("FDD0", "FDD1")
+RESERVED = {SENTENCE_BREAK.encode(): RESERVED_CHARACTER, HIDDEN_MARK.encode(): RESERVED_MARK}
 CUT_SENTENCES = "sentences cut because they were longer than 8192 bytes"
 TOKENLESS_SENTENCES = "sentences of which the vocabulary makes no token"
 
@@ -160,7 +163,7 @@ def _read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, source
 
 
 def _clean_text(raw: bytes, piece: sources.InputChunk, line: int, report: JobReport) -> bytes:
-    """Return a text without NUL, the sentence break and surrounding white space.
+    """Return a text without NUL, reserved characters and surrounding white space.
 
     The NULs of an article separate its fields, and remain.
     """
@@ -168,10 +171,10 @@ def _clean_text(raw: bytes, piece: sources.InputChunk, line: int, report: JobRep
     if b"\0" in raw and not fields:
         report.add_note(NUL_BYTES, piece, line)
         raw = raw.replace(b"\0", b" ")
-    reserved = SENTENCE_BREAK.encode()
-    if reserved[:1] in raw and reserved in raw:  # the search for one byte is much faster
-        report.add_note(RESERVED_CHARACTER, piece, line)
-        raw = raw.replace(reserved, "\ufffd".encode())
+    for reserved, reason in RESERVED.items():
+        if reserved[:1] in raw and reserved in raw:  # the search for one byte is much faster
+            report.add_note(reason, piece, line)
+            raw = raw.replace(reserved, "\ufffd".encode())
     return raw if fields else raw.strip(WHITESPACE)
 
 

@@ -25,6 +25,8 @@ from data.vocabulary.tokenizer_checks import (
 )
 
 END_OF_WORD, UNKNOWN = "</w>", "[UNK]"
+# A Unicode noncharacter, which no text may have, so the names of hidden tokens begin with it.
+HIDDEN_MARK = "\ufdd1"
 WORD_START_RULES = {
     "wordpiece": lambda piece: not piece.startswith("##"),
     # Byte-level BPE writes space, line feed, tab and carriage return so.
@@ -54,7 +56,8 @@ class ReleasedVocabulary(Vocabulary):
 
         Args:
           kind: kind of the vocabulary, as data/vocabulary/load.py lists them.
-          encoder: tokenizer that encodes special tokens in a text as plain text.
+          encoder: tokenizer that encodes special tokens in a text as plain text; another one than
+            the decoder if their names in it begin with HIDDEN_MARK.
           decoder: tokenizer with the same ids and the special tokens.
           style: how pieces mark the beginning of a word, a key of the table above.
           files: {file name: contents} of the released form.
@@ -64,6 +67,7 @@ class ReleasedVocabulary(Vocabulary):
           encoder_parts: what the fingerprint lacks of the encoder, a JSON value; None: nothing.
         """
         self._encoder, self._decoder, self._files = encoder, decoder, files
+        self._hides_tokens = encoder is not decoder
         ids = decoder.get_vocab(with_added_tokens=True)
         for piece, i in ids.items():
             check_id(piece, i)
@@ -93,9 +97,7 @@ class ReleasedVocabulary(Vocabulary):
         )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        with _naming_texts(texts):
-            found = self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in found]
+        return [encoding.ids for encoding in self._encode_plain(self._encoder, texts)]
 
     def encode_spans(
         self, text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
@@ -107,9 +109,7 @@ class ReleasedVocabulary(Vocabulary):
         if self._continuing is None:
             return super().encode_spans(text, starts, ends, first)
         sentences = [text[i:j].decode() for i, j in zip(starts.tolist(), ends.tolist())]
-        with _naming_texts(sentences):
-            found = self._continuing.encode_batch_fast(sentences, add_special_tokens=False)
-        ids = [encoding.ids for encoding in found]
+        ids = [encoding.ids for encoding in self._encode_plain(self._continuing, sentences)]
         begins = first.tolist()
         for i, begin in zip(begins, self.encode_batch([sentences[i] for i in begins])):
             ids[i] = begin
@@ -120,8 +120,21 @@ class ReleasedVocabulary(Vocabulary):
         self, texts: Sequence[str]
     ) -> list[tuple[list[int], list[tuple[int, int]]]]:
         with _naming_texts(texts):
-            found = self._encoder.encode_batch(list(texts), add_special_tokens=False)
+            found = self._encoder.encode_batch(self._mask_marks(texts), add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in found]
+
+    def _encode_plain(
+        self, encoder: tokenizers.Tokenizer, texts: Sequence[str]
+    ) -> list[tokenizers.Encoding]:
+        """Return the encodings of texts, without offsets."""
+        with _naming_texts(texts):
+            return encoder.encode_batch_fast(self._mask_marks(texts), add_special_tokens=False)
+
+    def _mask_marks(self, texts: Sequence[str]) -> list[str]:
+        """Return texts that hold no name of a hidden token: U+FFFD replaces the mark."""
+        if not self._hides_tokens:
+            return list(texts)
+        return [text.replace(HIDDEN_MARK, "\ufffd") for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         if self._joiner:

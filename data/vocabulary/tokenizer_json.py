@@ -9,7 +9,7 @@ from typing import Any
 import tokenizers
 
 from data.corpus.untrusted import MAX_VOCABULARY_VALUES, parse_bounded_json
-from data.vocabulary.released import ReleasedVocabulary
+from data.vocabulary.released import HIDDEN_MARK, ReleasedVocabulary
 from data.vocabulary.tokenizer_checks import check_tokenizer, naming_library_errors
 
 
@@ -60,7 +60,7 @@ def _describe_encoder(settings: dict[str, Any]) -> list[Any]:
 
 
 def _hide_special_pieces(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:
-    """Return the settings with special tokens renamed to strings that no text contains.
+    """Return the settings with special tokens renamed to strings that no encoded text contains.
 
     The ids and the unknown piece stay.
     """
@@ -68,7 +68,7 @@ def _hide_special_pieces(settings: dict[str, Any], special: set[str]) -> dict[st
     unknown = model.get("unk_token")
     if model.get("unk_id") is not None:
         unknown = model["vocab"][model["unk_id"]][0]
-    names = {piece: f"\ufdd1{i}" for i, piece in enumerate(sorted(special - {unknown}))}
+    names = {piece: f"{HIDDEN_MARK}{i}" for i, piece in enumerate(sorted(special - {unknown}))}
     added = [
         token | {"content": names.get(token["content"], token["content"])}
         for token in settings.get("added_tokens") or ()
