@@ -19,6 +19,7 @@ import dataclasses
 import functools
 import json
 import operator
+import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from typing import Any
 from rich.console import Console
 
 from data.corpus import builtin, sources
+from data.corpus.paths import is_remote
 from data.corpus.readers import find_line_number
 from data.prepare.full_disk import explain_full_disk
 from data.prepare.job_report import NUM_HASHES, JobReport
@@ -122,15 +124,24 @@ def prepare_store(
 
 
 def _check_separate(resolved: list[sources.ResolvedSource], num_training: int) -> None:
-    """Raise ValueError if a file is both in a source for training and in one for validation."""
-    trained = {path: source.name for source in resolved[:num_training] for path, *_ in source.files}
-    for source in resolved[num_training:]:
+    """Raise ValueError if a file is in two sources, whatever names and links lead to it."""
+    owners: dict[str, int] = {}
+    for number, source in enumerate(resolved):
+        is_local = not source.name.startswith("tfds:") and not is_remote(source.name)
         for path, *_ in source.files:
-            if path in trained:
+            first = owners.setdefault(os.path.realpath(path) if is_local else path, number)
+            if first == number:
+                continue
+            if first < num_training <= number:
                 raise ValueError(
-                    f"{path} is in the source {trained[path]} and in --validation {source.name}: "
-                    "a model must not train on text that it is evaluated on; move the file"
+                    f"{path} is in the source {resolved[first].name} and in --validation "
+                    f"{source.name}: a model must not train on text that it is evaluated on; move "
+                    "the file"
                 )
+            raise ValueError(
+                f"{path} is in two sources, {resolved[first].name} and {source.name}: its text "
+                "would count twice; name it once, and weight sources with --rates"
+            )
 
 
 def _describe_origin(

@@ -128,6 +128,12 @@ def test_pairs(tmp_path, words):
             {"validation": (".",)},
             "a.txt is in the source a.txt and in --validation .: a model must",
         ),
+        (
+            {"validation": ("linked",)},
+            "linked/e.txt is in the source b.txt and in --validation linked: a model must",
+        ),
+        ({"sources": ("sub", "sub/")}, "sub/e.txt is in two sources, sub and sub/: its text would"),
+        ({"validation": ("./sub/../b.txt",)}, "b.txt is in the source b.txt and in --validation"),
         ({"validation": ("empty.txt",)}, "--validation empty.txt: there is no text in it"),
         ({"sources": ("empty.txt",)}, "empty.txt has nothing to train on: there is no text in it"),
         ({"validation": ("none.txt",)}, "none.txt: no such file or folder"),
@@ -139,6 +145,10 @@ def test_errors(files, request_of, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "e.md").write_text("text\n")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "e.txt").symlink_to(tmp_path / "b.txt")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "e.txt").write_text("text\n")
     request = dataclasses.replace(request_of(), sources=("a.txt", "b.txt"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         prepare_store(dataclasses.replace(request, **options), tmp_path / "store")
