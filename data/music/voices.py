@@ -49,6 +49,7 @@ def encode_piece(piece: Piece) -> np.ndarray:
     for start, end, pitch, _, voice in sorted(piece.notes):
         column_T = grid_TV[:, voices.index(voice)]
         first = round((start - begin) * STEPS_PER_QUARTER)
+        column_T[first:] = REST  # the note before ends here
         column_T[first : max(round((end - begin) * STEPS_PER_QUARTER), first + 1)] = HOLD
         column_T[first] = FIRST_PITCH + pitch
     while len(grid_TV) and (grid_TV[-1] == REST).all():

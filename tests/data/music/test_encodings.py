@@ -47,6 +47,14 @@ def test_voices_are_read_sixteenth_by_sixteenth():
     assert spell("voices", ENCODINGS["voices"].encode(CHORALE)) == CHORALE_TEXT.split()
 
 
+def test_a_note_ends_where_the_next_of_its_voice_begins():
+    """So does a longer one over which a shorter one begins, which has its own length."""
+    others = tuple(Note(0, 1, 60 + voice, voice=voice) for voice in (1, 2, 3))
+    notes = (Note(0, 1, 72, voice=0), Note(0.25, 0.5, 74, voice=0), *others)
+    ids = ENCODINGS["voices"].encode(Piece("over", "quarters", notes))
+    assert spell("voices", ids)[::4] == ["C5", "D5", "rest", "rest", "rest"]
+
+
 def test_a_performance_is_read_event_by_event():
     assert spell("events", ENCODINGS["events"].encode(PERFORMANCE)) == PERFORMANCE_TEXT.split()
 
