@@ -131,8 +131,7 @@ def find_step(scores: Sequence[float]) -> float:
     """
     least = ((max(scores) - min(scores)) / MAX_STEPS or 1.0) * (1 - 1e-9)
     exponent = math.floor(math.log10(least))
-    steps = (float(f"{times}e{exponent}") for times in (1, 2, 5, 10))
-    return next(step for step in steps if step >= least)
+    return next(step for n in (1, 2, 5, 10) if (step := float(f"{n}e{exponent}")) >= least)
 
 
 def decode_output(vocabulary: Vocabulary, ids: Sequence[int]) -> str:
