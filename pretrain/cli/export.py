@@ -80,9 +80,13 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "jax":
         print(f"to load it, see {args.output}/README.md")
         return 0
+    from pretrain.convert.lost_rates import list_lost_rates
     from pretrain.convert.model_card import make_loading_lines
 
-    code = make_loading_lines(exported.trained.run, exported.trained.encoding, args.output)
+    trained = exported.trained
+    for line in list_lost_rates(trained.run.model, trained.encoding):
+        print(line)
+    code = make_loading_lines(trained.run, trained.encoding, args.output)
     print("\n".join(["load it with", *(f"  {line}" for line in code)]))
     return 0
 

@@ -1,18 +1,23 @@
 """The keys of a config.json mean what they mean in `transformers`."""
 
 import contextlib
+import dataclasses
 import types
 
 import pytest
 
+from data.images.encoding import ImageEncoding
+from models.config.base import ImageConfig
 from models.config.gpt import GptConfig
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig
 from pretrain.convert.fine_tuned import from_hf_config
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
+from pretrain.convert.lost_rates import list_lost_rates
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.convert.read_write import find_converter
 from pretrain.convert.size_checks import check_model_sizes
 from pretrain.families.labels import read_labels
+from tests.pretrain.finetune.encoders import make_decoders, make_encoders
 
 transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
 
@@ -24,6 +29,7 @@ ALIASES = [
 ]
 REQUIRED = {  # what our model needs and is not their default
     "marian": {"activation_function": "relu", "scale_embedding": True, "decoder_start_token_id": 0},
+    "reformer": {"is_decoder": True},
     "t5": {"decoder_start_token_id": 0},
     "xlnet": {"d_head": None},
 }
@@ -157,3 +163,46 @@ def test_a_width_that_does_not_divide_into_heads_is_named(kind, keys, message):
     shapes = {str(number): (60_000,) for number in range(100)}
     with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
         check_model_sizes(config, names, shapes)
+
+
+@pytest.mark.parametrize(
+    ("model", "lost"),
+    [
+        (lambda each: each["bert"], {}),
+        (lambda each: ClassifierConfig(encoder=each["bert"], labels=("a", "b"), dropout=0.3), {}),
+        (
+            lambda each: dataclasses.replace(each["xlnet"], attention_dropout=0.0),
+            {"attention_dropout": (0.0, 0.1)},
+        ),
+        (
+            lambda each: SpanReaderConfig(encoder=each["bert"], dropout=0.3),
+            {"dropout": (0.3, 0.0)},
+        ),
+        (lambda each: SpanReaderConfig(encoder=each["distilbert"], dropout=0.3), {}),
+        (
+            lambda each: ClassifierConfig(encoder=each["gpt2"], labels=("a", "b"), dropout=0.3),
+            {"dropout": (0.3, 0.1)},
+        ),
+    ],
+    ids=["bert", "classifier", "xlnet", "spans", "distilbert", "gpt2"],
+)
+def test_a_rate_without_a_key_is_reported(model, lost):
+    config = model(make_encoders() | make_decoders())
+    vocabulary = types.SimpleNamespace(pad=1, eos=2, bos=0)
+    assert [line.partition(",")[0] for line in list_lost_rates(config, vocabulary)] == [
+        f"model.{name}={before:g} is not in config.json" for name, (before, _) in lost.items()
+    ]
+    for line, (_, after) in zip(list_lost_rates(config, vocabulary), lost.values()):
+        assert line.endswith(f"training that starts from the export has {after:g}")
+
+
+@pytest.mark.parametrize("kind", CONVERTERS)
+def test_an_import_loses_no_rate_in_an_export(kind):
+    config = CONVERTERS[kind].from_hf_config(describe_defaults(kind))
+    if isinstance(config, ImageConfig):
+        assert list_lost_rates(config, ImageEncoding(("a", "b"))) == []
+        return
+    roles = dict.fromkeys(("bos", "cls", "sep", "eos", "pad"), 0)
+    roles |= {"eos": getattr(config, "start", 2), "pad": getattr(config, "first_position", 1) - 1}
+    roles |= {"pad": 0} if kind in ("t5", "bart", "marian") else {}
+    assert list_lost_rates(config, types.SimpleNamespace(**roles)) == []
