@@ -160,6 +160,7 @@ FAMILY = Family(
             classifier=CLASSIFIER_RULES,
             dropout=("seq_classif_dropout", 0.2),
             span_dropout=("qa_dropout", 0.1),
+            fixed_dropout={"ForTokenClassification": True},
         ),
     ),
 )

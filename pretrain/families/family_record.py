@@ -43,6 +43,7 @@ class HeadMap:
     span_dropout: the same where their question answering model has a dropout.
     choice_dropout: the same of a multiple choice model; None: `dropout`.
     choice_settings: {their key: the only supported value} of a multiple choice model.
+    fixed_dropout: {usual end of a class: whether it has the encoder's rate or none, for any key}.
     lacking: the usual ends of the names of classes that transformers does not have.
     """
 
@@ -56,6 +57,7 @@ class HeadMap:
     span_dropout: tuple[str, float] | None = None
     choice_dropout: tuple[str, float | None] | None = None
     choice_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fixed_dropout: Mapping[str, bool] = dataclasses.field(default_factory=dict)
     lacking: tuple[str, ...] = ()
 
     def name_class(self, suffix: str) -> str:
@@ -98,8 +100,7 @@ class HuggingFaceMap:
       copies      {name: original} of one weight under two names; a function of the configuration
                   may return them
       duplicates  the same, of weights that an export writes twice
-      unread_copies  {name: original} of what an export writes twice, because transformers saves a
-                  tensor that its model does not use; an import does not read it
+      unread_copies  {name: original} of tensors that transformers saves twice and an import ignores
       stand_ins   {name: the tensor that replaces it where it is missing}
       zeros       {name: configuration -> shape} of tensors that are 0 in this model
       zeros_reason  the error where they are not 0
@@ -232,8 +233,7 @@ class Family:
                   trained with a head alone
     hugging_face  its names in Hugging Face transformers; None: transformers has no such model
     hdf5          its names in HDF5 files; None: no such files are imported
-    make_import_objective  (config) -> the objective that trains an imported model further; None
-                  where transformers has no such model
+    make_import_objective  (config) -> the objective that trains an imported model; None: no import
     predictor     the class that predicts with it: `module:Class` in pretrain/inference; "" where
                   a head predicts
     title, task   of a model card: what it is, and its task by the hub's name

@@ -98,6 +98,7 @@ FAMILY = Family(
             classifier=map_linear("classifier/out", "classifier.out_proj"),
             choice=map_linear("classifier/out", "classifier"),
             pooler="roberta.pooler.dense",
+            fixed_dropout={"ForMultipleChoice": True},
             renamed_in_classifier={"roberta.pooler.dense": "classifier.dense"},
         ),
     ),

@@ -152,6 +152,7 @@ FAMILY = Family(
             renamed_classes={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
             classifier=CLASSIFIER,
             dropout=("summary_last_dropout", 0.1),
+            fixed_dropout={"ForTokenClassification": False},
         ),
         refused={
             "XLNetForQuestionAnswering": "it searches an answer's end for each start, with a beam; "

@@ -9,7 +9,7 @@ import pytest
 from data.images.encoding import ImageEncoding
 from models.config.base import ImageConfig
 from models.config.gpt import GptConfig
-from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig
+from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert.fine_tuned import from_hf_config
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.lost_rates import list_lost_rates
@@ -19,6 +19,7 @@ from pretrain.convert.size_checks import check_model_sizes
 from pretrain.families.labels import read_labels
 from tests.pretrain.finetune.encoders import make_decoders, make_encoders
 
+torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
 transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
 
 OLD = ("transfo-xl",)  # model types that transformers no longer has
@@ -206,3 +207,25 @@ def test_an_import_loses_no_rate_in_an_export(kind):
     roles |= {"eos": getattr(config, "start", 2), "pad": getattr(config, "first_position", 1) - 1}
     roles |= {"pad": 0} if kind in ("t5", "bart", "marian") else {}
     assert list_lost_rates(config, types.SimpleNamespace(**roles)) == []
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "albert", "electra", "distilbert", "xlnet"])
+@pytest.mark.parametrize("head", [TaggerConfig, ChoiceConfig])
+def test_a_rate_that_transformers_does_not_read_is_reported(kind, head):
+    """The oracle is the class: which of its modules drop with the rate of the key."""
+    encoder = make_encoders()[kind]
+    labels = {"labels": ("O", "B-A", "I-A")} if head is TaggerConfig else {}
+    config = head(encoder=encoder, dropout=0.3, **labels)
+    vocabulary = types.SimpleNamespace(**dict.fromkeys(("bos", "cls", "sep", "eos", "pad"), 0))
+    vocabulary.pad = 1 if kind == "roberta" else 0
+    described = find_converter(config).to_hf_config(config, vocabulary)
+    kind_of_theirs = getattr(transformers, described["architectures"][0])
+    theirs = kind_of_theirs(kind_of_theirs.config_class(**described))
+    rates = {module.p for module in theirs.modules() if isinstance(module, torch.nn.Dropout)}
+    expected = (
+        []
+        if 0.3 in rates
+        else [f"model.dropout=0.3 is not read by transformers: a {kind_of_theirs.__name__} "]
+    )
+    found = list_lost_rates(config, vocabulary)
+    assert [line.partition("has")[0] for line in found] == expected
