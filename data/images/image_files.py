@@ -16,6 +16,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 MAX_FILE_BYTES = 64 << 20
 MAX_PIXELS = 1 << 26  # 8,192 x 8,192
+MAX_16_BITS = (1 << 16) - 1
 MODES = {1: "L", 3: "RGB"}  # of Pillow, by the number of channels
 RATIOS = 100  # the longer side is at most so many times the shorter one
 
@@ -65,13 +66,15 @@ def check_size(width: int, height: int, name: str) -> None:
 
 
 def convert_channels(image: Any, channels: int) -> Any:
-    """Return an image of 8 bits a channel, in front of white where it is transparent."""
+    """Return an image of 8 bits a channel, in front of white where it is transparent.
+
+    Of FORMATS only PNG has more bits: 16 of brightness, in mode I or I;16 by Pillow's version.
+    """
     from PIL import Image
 
-    if image.mode.startswith("I") or image.mode == "F":  # 16 bits and more of brightness
-        values = np.asarray(image, np.float64)
-        peak = 65535 if image.mode.startswith("I") and values.max(initial=0) > 255 else 255
-        image = Image.fromarray((values.clip(0, peak) * (255 / peak)).astype(np.uint8))
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        image = Image.fromarray((values // values.dtype.type(MAX_16_BITS // 255)).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         front = image.convert("RGBA")
         image = Image.new("RGBA", front.size, "white")

@@ -41,6 +41,18 @@ def test_channels_are_converted():
     assert (make_pixels(decode_image(save(deep), 1))[..., 0] == gray).all()
 
 
+def test_a_dark_image_of_16_bits_stays_dark():
+    """The scale is that of the format, whatever values an image has, in both modes of Pillow."""
+    dark = np.array([[0, 200, 255], [256, 257, 65535]], np.uint16)
+    expected = [[0, 0, 0], [0, 1, 255]]
+    assert make_pixels(decode_image(save(Image.fromarray(dark)), 1))[..., 0].tolist() == expected
+    wide = Image.fromarray(dark.astype(np.int32))
+    assert wide.mode == "I"
+    assert make_pixels(image_files.convert_channels(wide, 1))[..., 0].tolist() == expected
+    only_dark = Image.fromarray(dark[:1])
+    assert not make_pixels(decode_image(save(only_dark), 1)).any()
+
+
 def test_an_image_is_turned_as_its_camera_says():
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90 degrees clockwise
