@@ -39,6 +39,9 @@ import numpy as np
 # SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
+# The most numbers whose order 32 bits hold with enough random ones: of more, the first are favored.
+MAX_PACKED = 1 << 16
+
 
 def mix_bits(z: np.ndarray) -> np.ndarray:
     """Hash uint64 to uint64, one to one, in place: SplitMix64's finaliser (Stafford variant 13)."""
@@ -100,10 +103,13 @@ def choose_subset(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
     """Draw `k` of range(n) without replacement for each key: int64 [B, k], ascending.
 
     All subsets are equally likely. Each number gets 32 bits whose lower ones are the number itself,
-    so that sorting needs no indices.
+    so that sorting needs no indices. Of more than MAX_PACKED numbers each gets 64 random bits.
     """
     if k == 0:
         return np.zeros((len(key_B), 0), np.int64)
+    if n > MAX_PACKED:
+        chosen_BK = np.argpartition(draw_uint64(key_B, n), min(k, n) - 1, axis=1)[:, :k]
+        return np.sort(chosen_BK, axis=1)
     order_BN = shuffle_columns(key_B, n)
     subset_BK = np.partition(order_BN, k - 1, axis=1)[:, :k] if k < n else order_BN
     subset_BK = subset_BK & np.uint32(make_position_mask(n))

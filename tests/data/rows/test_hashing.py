@@ -71,3 +71,13 @@ def test_choose_draws_every_subset_equally_often():
     assert hashing.choose_subset(hashing.derive_keys(3, np.arange(4)), 5, 0).shape == (4, 0)
     wide = hashing.choose_subset(hashing.derive_keys(3, np.arange(4)), 5000, 700)
     assert all(len(set(row)) == 700 for row in wide.tolist()) and wide.max() < 5000
+
+
+def test_a_subset_of_millions_is_spread_evenly():
+    """Each tenth of the numbers has its share; of fewer than 2^16 the draws are as ever."""
+    n, k = 3_000_000, 500
+    chosen = hashing.choose_subset(hashing.derive_keys(0), n, k)
+    assert chosen.shape == (1, k) and chosen.dtype == np.int64
+    assert (np.diff(chosen[0]) > 0).all() and 0 <= chosen[0, 0] and chosen[0, -1] < n
+    shares = np.bincount(chosen[0] * 10 // n, minlength=10)
+    assert shares.min() > 25 and shares.max() < 80  # 50 each, standard deviation 6.7
