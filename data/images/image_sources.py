@@ -18,6 +18,7 @@ import numpy as np
 from data.corpus.paths import TFDS_NAME
 from data.corpus.tfds_source import import_tfds, open_builder
 from data.corpus.untrusted import read_bounded
+from data.images.encoding import MAX_CLASSES
 from data.images.image_files import ENDINGS, MAX_FILE_BYTES, encode_pixels
 
 TFDS = "tfds:"
@@ -68,7 +69,7 @@ def open_image_source(name: str) -> ImageSource:
 def open_class_folders(root: pathlib.Path) -> ImageSource:
     """Return the images of a folder with one folder for each class.
 
-    Hidden folders are left out. Links are not followed.
+    Hidden folders and files are left out. Links are not followed.
 
     Raises:
       ValueError: there is no folder, an image is beside the folders, or a class has no image.
@@ -80,7 +81,7 @@ def open_class_folders(root: pathlib.Path) -> ImageSource:
         raise ValueError(
             f"{root}: expected one folder for each class, which has its images; there is {found}"
         )
-    files = {folder.name: sorted(filter(is_image_file, folder.rglob("*"))) for folder in folders}
+    files = {folder.name: sorted(list_visible_images(folder)) for folder in folders}
     if empty := [name for name in files if not files[name]]:
         raise ValueError(
             f"{root / empty[0]}: a class without images ({', '.join(ENDINGS)}); remove the folder"
@@ -94,6 +95,14 @@ def open_class_folders(root: pathlib.Path) -> ImageSource:
                 )
 
     return ImageSource(str(root), tuple(files), read_images)
+
+
+def list_visible_images(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield the images below a folder that are not hidden, nor in a hidden folder."""
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        if is_image_file(path) and not any(part.startswith(".") for part in parts):
+            yield path
 
 
 def is_image_file(path: pathlib.Path) -> bool:
@@ -126,6 +135,10 @@ def open_arrays(path: pathlib.Path) -> ImageSource:
     if labels.shape != pixels.shape[:1] or labels.dtype.kind not in "iu" or labels.min() < 0:
         shape = f"{labels.dtype}{list(labels.shape)}"
         raise ValueError(f"{path}: labels are whole numbers from 0 for each image, not {shape}")
+    if (largest := int(labels.max())) >= MAX_CLASSES:
+        raise ValueError(
+            f"{path}: label {largest:,}; a label is the number of a class, below {MAX_CLASSES:,}"
+        )
 
     def read_images() -> Iterator[LabelledImage]:
         for i, (image, label) in enumerate(zip(pixels, labels.tolist())):
@@ -133,7 +146,7 @@ def open_arrays(path: pathlib.Path) -> ImageSource:
                 f"{path}, image {i}", lambda image=image: encode_pixels(image), str(label)
             )
 
-    classes = tuple(map(str, range(int(labels.max()) + 1)))
+    classes = tuple(map(str, range(largest + 1)))
     return ImageSource(str(path), classes, read_images)
 
 

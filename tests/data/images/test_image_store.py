@@ -63,6 +63,15 @@ def test_a_folder_of_classes_is_stored_as_it_is(images, tmp_path):
     assert seen == [d for d in expected if int.from_bytes(d[:4], "little") < 0.3 * 2**32]
 
 
+def test_hidden_images_are_left_out(images, tmp_path):
+    disk = tmp_path / "images" / "disk"
+    (disk / ".cache").mkdir()
+    for name in ("._000.png", ".cache/a.png"):
+        (disk / name).write_bytes(b"no image")
+    store = write(tmp_path)
+    assert sum(split["documents"] for split in store.manifest["splits"].values()) == 60
+
+
 def test_arrays_and_validation(tmp_path):
     """Arrays are stored without loss; --validation is the held-out split."""
     rng = np.random.default_rng(0)
@@ -132,6 +141,10 @@ def test_other_sources_are_refused(images, tmp_path):
         ({"x": np.zeros((2, 3, 3)), "y": np.zeros(2, int)}, "images are uint8"),
         ({"x": np.zeros((2, 3, 3), np.uint8), "y": np.zeros(3, int)}, "for each image"),
         ({"x": np.zeros((2, 3, 3), np.uint8), "y": np.array([0, -1])}, "whole numbers from 0"),
+        (
+            {"x": np.zeros((2, 3, 3), np.uint8), "y": np.array([0, 10**15])},
+            "label 1,000,000,000,000,000; a label is the number of a class, below 100,000",
+        ),
         ({"x": np.array([{}, {}]), "y": np.zeros(2, int)}, "allow_pickle"),
     ):
         np.savez(tmp_path / "a.npz", **arrays)
