@@ -287,9 +287,7 @@ def add_pairs(writer: StoreWriter, vocabulary: Vocabulary, split: str, examples:
     flat = np.fromiter(itertools.chain.from_iterable(ids), np.int64, count=int(lengths.sum()))
     writer.add_documents(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
     answers = [getattr(pair, "answer", pair[1]) for pair in examples]
-    # Half of a character, which UTF-8 has not, becomes its escape in JSON.
     lines = [json.dumps(answer, ensure_ascii=False) for answer in answers]
-    lines = [line.encode("utf-8", "backslashreplace").decode() for line in lines]
     writer.add_lines(split, ANSWERS_FILE, lines)
     ends = np.zeros(len(examples), "<i4")
     is_answered = [isinstance(pair, QuestionPair) and bool(pair.answers) for pair in examples]

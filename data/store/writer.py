@@ -101,9 +101,12 @@ class StoreWriter:
         self._open_file(f"{split}/{name}").write(array)
 
     def add_lines(self, split: str, file: str, lines: list[str]) -> None:
-        """Append lines of text to an additional file of a split, made if absent."""
+        """Append lines of text to an additional file of a split, made if absent.
+
+        Half of a character, such as a byte of a file's name that is not UTF-8, becomes its escape.
+        """
         text = "".join(f"{line}\n" for line in lines)
-        self._open_file(f"{split}/{file}").append(text.encode())
+        self._open_file(f"{split}/{file}").append(text.encode("utf-8", "backslashreplace"))
 
     def _open_file(self, name: str) -> "_BlockedFile":
         """Return the open file of this name, made if absent."""

@@ -2,6 +2,8 @@
 
 import dataclasses
 import importlib.util
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -142,6 +144,20 @@ def test_a_damaged_store_is_transposed_without_the_damaged_pieces(folder, tmp_pa
     batch = rows.build(row, derive_keys(0, np.arange(100)))
     assert len(np.unique(batch["token_ids"], axis=0)) == 11  # the distances
     assert salvaged.fingerprint != store.fingerprint
+    pieces = {name: ids.tolist() for name, ids in store.read_pieces("train")}
+    left = {name: ids.tolist() for name, ids in salvaged.read_pieces("train")}
+    assert 0 < len(left) < len(pieces)
+    assert left == {name: pieces[name] for name in left}
+
+
+def test_a_name_that_is_not_utf8_has_its_bytes_as_escapes(folder, tmp_path):
+    copy = tmp_path / "midi"
+    shutil.copytree(folder, copy)
+    first = sorted(copy.rglob("*.mid"))[0]
+    first.rename(os.fsdecode(os.fsencode(copy) + b"/caf\xe9.mid"))
+    store = write_music_store(MusicRequest((str(copy),), held_out=0.2), tmp_path / "store")
+    names = [name for split in ("train", "heldout") for name, _ in store.read_pieces(split)]
+    assert [name for name in names if name.endswith("caf\\udce9.mid")]
 
 
 @pytest.mark.parametrize(
