@@ -115,8 +115,16 @@ class PrepareRequest:
 
     def compute_rates(self, sizes: list[int]) -> list[float]:
         """Return the mixture rates of the sources, which sum to 1, given their sizes in tokens."""
-        weights = self.rates or [size**self.temperature if size else 0.0 for size in sizes]
-        return [weight / (sum(weights) or 1) for weight in weights]
+        try:
+            weights = self.rates or [size**self.temperature if size else 0.0 for size in sizes]
+            total = sum(weights)
+        except OverflowError:
+            total = math.inf
+        if math.isinf(total):  # relative to the largest, all are at most 1
+            numbers, power = (self.rates, 1.0) if self.rates else (sizes, self.temperature)
+            weights = [(number / max(numbers)) ** power if number else 0.0 for number in numbers]
+            total = sum(weights)
+        return [weight / (total or 1) for weight in weights]
 
 
 def _check_field_names(field: str) -> None:

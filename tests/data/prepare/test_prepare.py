@@ -345,3 +345,11 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
 def test_requests_that_cannot_be_meant(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         prepare_store(PrepareRequest(**{"sources": ("a", "b")} | options), tmp_path / "s")
+
+
+def test_rates_of_huge_numbers_are_shares():
+    request = PrepareRequest(("a", "b"), rates=(1e308, 1e308))
+    assert request.compute_rates([1, 1]) == [0.5, 0.5]
+    request = PrepareRequest(("a", "b", "c"), temperature=400.0)
+    assert request.compute_rates([10**7, 0, 10**7]) == [0.5, 0, 0.5]
+    assert request.compute_rates([10**6, 1, 10**7]) == [0, 0, 1]
