@@ -16,7 +16,8 @@ def add_field_tokens(vocabulary: Vocabulary, fields: Sequence[str]) -> Vocabular
 
     A vocabulary whose fields are these, in this order, is returned unchanged.
 
-    Raises ValueError for a vocabulary with other fields, or one that takes no tokens.
+    Raises ValueError for a vocabulary with other fields, with one of these tokens, such as
+    <|endoftext|> for a field `oftext`, or one that takes no tokens.
     """
     if (found := find_fields(vocabulary)) and tuple(found) != tuple(fields):
         raise ValueError(
@@ -31,6 +32,12 @@ def add_field_tokens(vocabulary: Vocabulary, fields: Sequence[str]) -> Vocabular
             f"bytes (--layout {' or '.join(BYTE_BPE_LAYOUTS)}), or a released vocab.json, "
             "vocab.txt or tokenizer.json"
         )
+    for field in fields:
+        if taken := [piece for piece in name_field_pieces(field) if piece in vocabulary.pieces]:
+            raise ValueError(
+                f"--field {field}: its tokens would be {' and '.join(name_field_pieces(field))}, "
+                f"and the vocabulary has {taken[0]} for something else: rename the field"
+            )
     flags = dict.fromkeys(FLAGS, False) | {"special": True}
     tokens = [
         {"id": None, "content": piece, **flags}

@@ -87,6 +87,12 @@ def test_a_vocabulary_is_used_again_and_counts_the_tokens_in_its_size(tmp_path, 
             add_field_tokens(again.vocabulary, fields)
 
 
+def test_a_field_whose_token_is_taken_is_refused(texts):
+    plain = train_vocabulary(texts, 330, "gpt2", "byte_bpe")
+    with pytest.raises(ValueError, match=r"oftext: .* has <\|endoftext\|> for something else"):
+        add_field_tokens(plain, ("oftext", "body"))
+
+
 def test_a_released_vocabulary_keeps_its_ids(texts):
     plain = train_vocabulary(texts, 330, "gpt2", "byte_bpe")
     extended = add_field_tokens(plain, ("title", "text"))
