@@ -9,6 +9,7 @@ from typing import IO, Any, cast
 from data.corpus.paths import as_path, is_remote
 
 BUFFER_BYTES = 1 << 20
+UTF16 = "a UTF-16 file; rewrite it in UTF-8 (iconv -f UTF-16 -t UTF-8)"
 # {first bytes of a file: what it is}, of files that are not text.
 BINARY_BEGINNINGS = {
     b"\x1f\x8b": "a gzip file; its name has to end in .gz",
@@ -18,6 +19,8 @@ BINARY_BEGINNINGS = {
     b"PK\x03\x04": "a zip file; unpack it",
     b"PAR1": "a Parquet file; write its texts as .jsonl",
     b"ARROW1": "an Arrow file; write its texts as .jsonl",
+    b"\xff\xfe": UTF16,
+    b"\xfe\xff": UTF16,
     b"%PDF-": "a PDF file; extract its text",
 }
 

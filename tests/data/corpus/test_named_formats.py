@@ -65,6 +65,11 @@ def test_the_formats_are_those_of_the_readers():
             "p.md: is not text but a Parquet file; write its texts as",
         ),
         (
+            "u16",
+            {"file_format": "txt"},
+            "u16: is not text but a UTF-16 file; rewrite it in .*iconv",
+        ),
+        (
             "p.gz",
             {"file_format": "txt"},
             "p.gz: is not text but a Parquet file; write its texts as",
@@ -74,6 +79,7 @@ def test_the_formats_are_those_of_the_readers():
 def test_errors(tmp_path, name, options, message):
     (tmp_path / "a.md").write_text("one\n")
     (tmp_path / "packed").write_bytes(gzip.compress(b"one"))
+    (tmp_path / "u16").write_bytes("one".encode("utf-16"))
     (tmp_path / "p.md").write_bytes(b"PAR1\0\0")
     (tmp_path / "p.gz").write_bytes(gzip.compress(b"PAR1\0\0"))
     name = name if name in ("builtin", "tfds:x") else str(tmp_path / name)
