@@ -5,7 +5,6 @@ and RoBERTa (Liu et al. 2019), BPE within words that of GPT (Radford et al. 2018
 no special tokens, so "[MASK]" in a text is plain text.
 """
 
-import contextlib
 import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +21,7 @@ from data.vocabulary.tokenizer_checks import (
     check_ids,
     iterate_steps,
     naming_library_errors,
+    naming_texts,
 )
 
 END_OF_WORD, UNKNOWN = "</w>", "[UNK]"
@@ -119,7 +119,7 @@ class ReleasedVocabulary(Vocabulary):
     def encode_with_offsets(
         self, texts: Sequence[str]
     ) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        with _naming_texts(texts):
+        with naming_texts(texts):
             found = self._encoder.encode_batch(self._mask_marks(texts), add_special_tokens=False)
         return [(encoding.ids, encoding.offsets) for encoding in found]
 
@@ -127,7 +127,7 @@ class ReleasedVocabulary(Vocabulary):
         self, encoder: tokenizers.Tokenizer, texts: Sequence[str]
     ) -> list[tokenizers.Encoding]:
         """Return the encodings of texts, without offsets."""
-        with _naming_texts(texts):
+        with naming_texts(texts):
             return encoder.encode_batch_fast(self._mask_marks(texts), add_special_tokens=False)
 
     def _mask_marks(self, texts: Sequence[str]) -> list[str]:
@@ -147,12 +147,6 @@ class ReleasedVocabulary(Vocabulary):
 
     def export_files(self) -> dict[str, bytes]:
         return dict(self._files)
-
-
-def _naming_texts(texts: Sequence[str]) -> contextlib.AbstractContextManager[None]:
-    """Raise ValueError for errors of the library: its regular expressions give up at a limit."""
-    longest = max(map(len, texts), default=0)
-    return naming_library_errors(f"{len(texts):,} text(s) of up to {longest:,} characters")
 
 
 def read_wordpiece(

@@ -26,6 +26,7 @@ from data.vocabulary.base import NUM_SENTINELS, Vocabulary, is_unused
 from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS_WITH_SENTINELS
 from data.vocabulary.layouts import SENTENCEPIECE_LAYOUTS as LAYOUTS
 from data.vocabulary.sentencepiece_proto import ModelProto
+from data.vocabulary.tokenizer_checks import naming_texts
 
 WORD_START_MARK = "▁"  # SentencePiece's mark for the beginning of a word
 # A Unicode noncharacter, which no text may have, so it can separate sentences.
@@ -79,15 +80,15 @@ class SentencePieceVocabulary(Vocabulary):
         return self._model
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._processor.encode(list(texts))
+        with naming_texts(texts, "SentencePiece"):
+            return self._processor.encode(list(texts))
 
     def encode_with_offsets(
         self, texts: Sequence[str]
     ) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        return [
-            (encoding["ids"], encoding["offsets"])
-            for encoding in self._processor.encode(list(texts), return_type="offset_mapping")
-        ]
+        with naming_texts(texts, "SentencePiece"):
+            found = self._processor.encode(list(texts), return_type="offset_mapping")
+        return [(encoding["ids"], encoding["offsets"]) for encoding in found]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids; special ids appear as their pieces."""

@@ -5,7 +5,7 @@ The library reads what its types allow: an id of four billion, for which a list 
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from data.vocabulary.regex_bounds import check_pattern
@@ -23,10 +23,10 @@ MODELS = ("WordPiece", "BPE", "Unigram", "WordLevel")
 
 
 @contextlib.contextmanager
-def naming_library_errors(what: str) -> Iterator[None]:
-    """Raise ValueError with `what` for any error of the tokenizers library within the block.
+def naming_library_errors(what: str, library: str = "the tokenizers library") -> Iterator[None]:
+    """Raise ValueError with `what` for any error of a library within the block.
 
-    It raises plain exceptions, and for its own bugs an exception that is not an `Exception`.
+    tokenizers raises plain exceptions, and for its own bugs one that is not an `Exception`.
     """
     try:
         yield
@@ -34,7 +34,18 @@ def naming_library_errors(what: str) -> Iterator[None]:
         raise
     except BaseException as error:
         reason = " ".join(str(error).strip().split("\n")[0].splitlines())  # \r of a piece
-        raise ValueError(f"{what}: the tokenizers library cannot read it: {reason}") from error
+        raise ValueError(f"{what}: {library} cannot read it: {reason}") from error
+
+
+def naming_texts(
+    texts: Sequence[str], library: str = "the tokenizers library"
+) -> contextlib.AbstractContextManager[None]:
+    """Raise ValueError for errors of a library that encodes texts.
+
+    Regular expressions give up at a limit, and half of a character is no text.
+    """
+    longest = max(map(len, texts), default=0)
+    return naming_library_errors(f"{len(texts):,} text(s) of up to {longest:,} characters", library)
 
 
 def check_id(piece: str, token_id: Any) -> None:

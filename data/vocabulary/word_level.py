@@ -39,7 +39,7 @@ def make_word_vocabulary(
     """
     if min_count < 1:
         raise ValueError(f"a minimum count of {min_count}: must be at least 1")
-    counts = collections.Counter(word for text in texts for word in text.split())
+    counts = collections.Counter(word for text in texts for word in BLANKS.split(text) if word)
     for special in WORD_LEVEL_SPECIAL:
         counts.pop(special, None)
     words = sorted(
