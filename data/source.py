@@ -13,6 +13,8 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+MANIFEST_FILE = "manifest.json"  # in the folder of a token store
+
 
 class Encoding(Protocol):
     """The meaning of the numbers in a batch, such as a vocabulary for token ids.

@@ -1,12 +1,22 @@
-"""Resolve a file name, a folder or a pattern, local or remote, to files."""
+"""Resolve a file name, a folder or a pattern, local or remote, to files.
 
+The folders of token stores below a folder are left out: their vocabularies are no text, and a store
+that is within its own source would change it.
+"""
+
+import functools
 import glob
 import pathlib
+import stat
 from collections.abc import Iterator
 from typing import Any
 
 from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, is_remote
+from data.corpus.untrusted import check_regular, read_bounded_json
+from data.source import MANIFEST_FILE
+
+STORE_ENTRIES = {"version", "vocabulary", "splits", "sources"}  # of the manifest of a store
 
 
 def list_files(
@@ -18,50 +28,91 @@ def list_files(
       name: the name on the command line.
       suffixes: ends of the names of the files that are read; None: of any file.
       remedy: what the error for a file with another name proposes.
+
+    Raises:
+      FileNotFoundError: if there is no such file or folder.
+      ValueError: if a file has another name, or is a pipe or a device; in a folder, these are
+        ignored.
     """
     check_bucket(name)
     path, wanted = as_path(name), suffixes or ("",)
     if glob.has_magic(name) and not path.exists():
         matches = sorted(_glob_files(name), key=str)
-        files = [match for match in matches if str(match).endswith(wanted)]
-        return files, tuple(str(match) for match in matches if match not in files)
+        return _divide_files(matches, wanted)
     if not path.exists():
         raise FileNotFoundError(f"{name}: no such file or folder")
     if path.is_dir():
         entries = sorted(_walk_files(path), key=str)
-        files = [file for file in entries if file.name.endswith(wanted)]
-        return files, tuple(str(file) for file in entries if not file.name.endswith(wanted))
+        return _divide_files(entries, wanted)
     if not path.name.endswith(wanted):
         raise ValueError(
             f"{name}: a source ends in {', '.join(wanted)}, or is a folder, builtin or tfds:NAME; "
             f"{remedy}"
         )
+    if not is_remote(path):
+        check_regular(path, path.stat())
     return [path], ()
 
 
+def _divide_files(
+    paths: list[pathlib.Path], wanted: tuple[str, ...]
+) -> tuple[list[pathlib.Path], tuple[str, ...]]:
+    """Return the files whose names end as wanted, and the other ones, pipes and devices among them.
+
+    A link to nothing remains, so that reading it is an error.
+    """
+    files = [path for path in paths if path.name.endswith(wanted) and not _is_endless(path)]
+    read = set(files)
+    return files, tuple(str(path) for path in paths if path not in read)
+
+
+def _is_endless(path: pathlib.Path) -> bool:
+    """Return whether there is something local that is neither a file nor a folder."""
+    if is_remote(path) or not path.exists():
+        return False
+    return not stat.S_ISREG(path.stat().st_mode)
+
+
+def _is_store(folder: pathlib.Path) -> bool:
+    """Return whether a local folder is a token store."""
+    path = folder / MANIFEST_FILE
+    if is_remote(folder) or not path.is_file():
+        return False
+    try:
+        manifest = read_bounded_json(path)
+    except (OSError, ValueError):
+        return False
+    return isinstance(manifest, dict) and manifest.keys() >= STORE_ENTRIES
+
+
 def _glob_files(pattern: str) -> Iterator[pathlib.Path]:
-    """Yield the files that match a pattern and are not hidden.
+    """Yield the files that match a pattern and are not hidden, nor in a store.
 
     `**` does not follow links, which may form circles.
     """
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     folder = as_path("/".join(parts[:first]) or ("/" if first else "."))
+    is_store = functools.cache(_is_store)
     for match in folder.glob("/".join(parts[first:])):
-        if not match.is_dir() and not any(
-            part.startswith(".") for part in match.relative_to(folder).parts
-        ):
+        below = match.relative_to(folder).parts
+        if match.is_dir() or any(part.startswith(".") for part in below):
+            continue
+        if not any(is_store(folder.joinpath(*below[:i])) for i in range(1, len(below))):
             yield match
 
 
 def _walk_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield all files below a folder that are not hidden; links to folders are not followed."""
+    """Yield all files below a folder that are not hidden, nor in a store.
+
+    Links to folders are not followed.
+    """
     for path in folder.iterdir():
         if path.name.startswith("."):
             continue
         if not path.is_dir():
             yield path
-        elif is_remote(path) or not path.is_symlink():
+        elif is_remote(path) or not (path.is_symlink() or _is_store(path)):
             yield from _walk_files(path)
 
 

@@ -10,12 +10,12 @@ from typing import Any, Self
 import google_crc32c
 import numpy as np
 
+from data.source import MANIFEST_FILE
 from data.store.atomic import sync_to_disk
 from data.store.checksums import compute_checksum
 from data.vocabulary.base import identify_encoding
 
 STORE_VERSION = 2
-MANIFEST_FILE = "manifest.json"
 SPLITS = ("train", "heldout")
 SPLIT_FILES = ("tokens", "documents", "sentences")
 # The manifest of a store of fine-tuning examples has one of these (data/examples/example_store.py).

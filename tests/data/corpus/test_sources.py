@@ -114,6 +114,18 @@ def test_folders_and_patterns(tmp_path):
     assert read_documents(tmp_path / "**" / "[bc].txt*") == ["b.txt", "sub/c.txt.gz"]
 
 
+def test_pipes_are_not_read(tmp_path):
+    """In a folder they are ignored; by its name a pipe is refused."""
+    write_file(tmp_path / "a.txt", "one")
+    os.mkfifo(tmp_path / "b.txt")
+    for name in (tmp_path, tmp_path / "*.txt"):
+        found = sources.resolve_source(str(name))
+        assert [path for path, *_ in found.files] == [str(tmp_path / "a.txt")]
+        assert found.ignored == (str(tmp_path / "b.txt"),)
+    with pytest.raises(ValueError, match="b.txt: is a named pipe; expected a regular file"):
+        sources.resolve_source(str(tmp_path / "b.txt"))
+
+
 def test_identity_changes_with_the_files(tmp_path):
     path = write_file(tmp_path / "a.txt", "one")
     first = sources.resolve_source(path).identify_source()

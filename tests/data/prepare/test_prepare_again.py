@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from data.corpus import sources
 from data.prepare.build import PrepareRequest, prepare_store
 from data.prepare.summary import format_summary
 from data.store import atomic
@@ -82,6 +83,18 @@ def test_another_vocabulary_under_the_same_name_is_noticed(
     t5_vocabulary.save(tmp_path / "words")
     with pytest.raises(FileExistsError, match="fingerprint"):
         prepare_store(request, tmp_path / "s")
+
+
+def test_a_store_within_its_source_is_no_text(corpus, tmp_path, words):
+    """It is found again, and replaced by one of the same text."""
+    request = PrepareRequest((str(corpus),), vocabulary=words)
+    first = prepare_store(request, corpus / "store").store
+    (corpus / "store" / "notes.txt").write_text("text beside the generations")
+    assert prepare_store(request, corpus / "store").existed
+    again = prepare_store(request, corpus / "store", overwrite=True).store
+    assert again.fingerprint == first.fingerprint
+    resolved = sources.resolve_source(f"{corpus}/**/*.txt")
+    assert not any("/store/" in path for path, *_ in resolved.files) and resolved.files
 
 
 def test_a_folder_that_is_no_store_is_never_replaced(corpus, tmp_path, words):
