@@ -151,11 +151,27 @@ def read_json(path: Any) -> Run:
         raise ConfigError(f"{path}: not JSON ({error})") from error
 
 
+def read_settings(path: Any) -> dict[str, Any]:
+    """Return the JSON object in a saved configuration of any format; {} if there is no file.
+
+    Raises ConfigError, which names the file, where it is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        settings = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not JSON ({error})") from error
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{path}: not a saved configuration (not a JSON object)")
+    return settings
+
+
 def from_json(text: str, where: str = "configuration") -> Run:
     """Return the run that `to_json` wrote; raise ConfigError, which names `where`, for others."""
     try:
         tree = json.loads(text)
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # also a number of thousands of digits
         raise ConfigError(f"{where}: not JSON ({error})") from error
     if isinstance(tree, dict) and tree.get("type") == Run.__name__:
         check_format(tree.pop("format", None), where)

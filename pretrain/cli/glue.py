@@ -108,15 +108,14 @@ def read_scores(folder: str) -> dict[str, SeedScores]:
 
     workdirs = [folder]
     if os.path.exists(path := os.path.join(folder, "scores.json")):
-        with open(path, encoding="utf-8") as file:
-            workdirs = [
-                os.path.join(folder, os.path.basename(name)) for name in json.load(file)["runs"]
-            ]
+        runs = read_object(path).get("runs")
+        if not isinstance(runs, dict) or not runs:
+            raise ValueError(f"{path}: names no runs; the same `finetune --seeds` writes it again")
+        workdirs = [os.path.join(folder, os.path.basename(name)) for name in runs]
     origin = os.path.join(workdirs[0], "origin.json")
     names = []
     if os.path.exists(origin):
-        with open(origin, encoding="utf-8") as file:
-            names = (json.load(file).get("task") or "").split(", ")
+        names = str(read_object(origin).get("task") or "").split(", ")
     several, tasks = len(names) > 1, [name for name in names if name in FILES.values()]
     if not tasks:
         raise ValueError(
@@ -143,6 +142,18 @@ def read_scores(folder: str) -> dict[str, SeedScores]:
             for workdir, (step, scores) in best.items()
         }
     return seed_scores
+
+
+def read_object(path: str) -> dict[str, Any]:
+    """Return the JSON object in a file; raise ValueError, which names it, for anything else."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            value = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: not a JSON object")
+    return value
 
 
 def build_table(found: Mapping[str, SeedScores], mismatched: str | None = None) -> dict[str, Any]:

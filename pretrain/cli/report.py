@@ -6,11 +6,11 @@ The page needs no network (docs/inside.md).
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
 from etils import epath
 
+from pretrain.config import read_settings
 from pretrain.extras import how_to_install
 
 if TYPE_CHECKING:
@@ -57,9 +57,8 @@ def find_patch_figures(workdir: epath.Path) -> PatchFigures | None:
     None for a model that does not read the patches of images, before the first checkpoint, and for
     a diverged model.
     """
-    path = workdir / "config.json"
-    model = json.loads(path.read_text()).get("model", {}) if path.exists() else {}
-    if "patch_size" not in model:
+    model = read_settings(workdir / "config.json").get("model")
+    if not isinstance(model, dict) or "patch_size" not in model:
         return None
     import jax
     import numpy as np

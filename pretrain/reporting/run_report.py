@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from etils import epath
 from data.corpus.buckets import check_bucket
 from data.corpus.json_lines import replace_nonfinite
 from data.corpus.paths import check_local, is_remote
+from pretrain.config import read_settings
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
 from pretrain.reporting.html import render_html
@@ -133,8 +133,8 @@ def describe_run(
     Returns:
       {title, curves, heldout, best, facts, samples, figures, environment, goodput, config}.
     """
-    path = workdir / "config.json"
-    config = json.loads(path.read_text()) if path.exists() else {}
+    config = read_settings(workdir / "config.json")
+    rule = config.get("checkpoint")
     ledger = goodput.read_ledger(workdir / goodput.NAME)
     scores_by_step = {}
     for row in rows:
@@ -152,7 +152,7 @@ def describe_run(
             key: value for scores in scores_by_step.values() for key, value in scores.items()
         },
         "best": describe_best_step(
-            scores_by_step, config.get("checkpoint", {}).get("best") or "loss"
+            scores_by_step, (rule.get("best") if isinstance(rule, dict) else None) or "loss"
         ),
         "facts": summarize_rows(rows),
         "samples": samples_file.group_by_row(

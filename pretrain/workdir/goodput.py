@@ -21,6 +21,7 @@ not counted.
 
 import contextlib
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -193,12 +194,18 @@ def read_ledger(path: epath.PathLike) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(path.read_text())
+        seconds, marks = content["seconds"], content["marks"]
+        rows = [(PHASES, seconds), *((REPEATED_PHASES, mark) for mark in marks.values())]
+        numbers = [content["starts"], content["until"], *map(int, marks)]
+        for phases, row in rows:
+            numbers += [row[phase] for phase in phases]
         if (
-            content["seconds"].keys() == set(PHASES)
-            and {"starts", "until", "ended", "marks"} <= content.keys()
+            seconds.keys() == set(PHASES)
+            and "ended" in content
+            and all(map(math.isfinite, numbers))
         ):
             return content
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         pass
     print(f"{path} cannot be read; a new ledger is started")
     return None

@@ -63,6 +63,26 @@ def test_a_report_only_looks(tmp_path):
     assert f'"format": {FORMAT + 1}' in page or f'"format":{FORMAT + 1}' in page
 
 
+@pytest.mark.parametrize("content", ['{"type": "R', "[]", '{"a": ' + "1" * 5000 + "}", "[" * 10**5])
+@pytest.mark.parametrize("verb", ["report", "evaluate"])
+def test_a_damaged_configuration_is_an_error_of_one_line_with_its_name(
+    tmp_path, capsys, verb, content
+):
+    (tmp_path / "config.json").write_text(content)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    assert main([verb, "--workdir", str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path}/config.json: not ")
+
+
+@pytest.mark.parametrize("content", ['{"runs": {"se', "{}", '{"runs": {}}', "[]", "[" * 10**5])
+def test_damaged_scores_of_seeds_are_an_error_with_their_name(tmp_path, capsys, content):
+    (tmp_path / "scores.json").write_text(content)
+    assert main(["glue", str(tmp_path)]) == 2
+    assert f"error: {tmp_path}/scores.json: n" in capsys.readouterr().err
+
+
 def test_a_folder_without_a_run_has_no_format():
     with pytest.raises(ConfigError, match="here: not a saved configuration"):
         from_json('{"type": "Train"}', where="here")

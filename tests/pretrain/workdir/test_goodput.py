@@ -1,5 +1,6 @@
 """The parts of the ledger add up to the wall clock, however a run was interrupted."""
 
+import json
 import shutil
 import time
 
@@ -96,6 +97,26 @@ def test_lost_time_is_counted_from_the_remaining_checkpoint(clock, tmp_path):
     assert sorted(ledger.marks) == [1, 3]  # of the existing checkpoints
     ledger.roll_back(2)
     assert (ledger.seconds["step"], ledger.seconds["lost"], sorted(ledger.marks)) == (10, 20, [1])
+
+
+WHOLE = {"starts": 1, "until": 1.0, "ended": False, "seconds": dict.fromkeys(goodput.PHASES, 0.0)}
+DAMAGED = [
+    {"until": None},
+    {"starts": "1"},
+    {"marks": {"1": {}}},
+    {"marks": {"x": {}}},
+    {"marks": 3},
+]
+DAMAGED += [{"until": float("nan")}, {"seconds": dict.fromkeys(goodput.PHASES)}]
+
+
+@pytest.mark.parametrize("damage", DAMAGED, ids=str)
+def test_a_ledger_with_a_wrong_value_starts_again(clock, tmp_path, capsys, damage):
+    (tmp_path / goodput.NAME).write_text(json.dumps({**WHOLE, "marks": {}, **damage}))
+    with open_ledger(tmp_path, 3, start_time=clock.now - 5):
+        pass
+    assert read_parts(tmp_path) == {"start": 5}
+    assert "a new ledger is started" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"seconds": {}}', '{"starts": 1'])
