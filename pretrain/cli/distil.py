@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -77,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
         f"{args.workdir}: a {type(student).__name__} of {student.depth} layers, and its teacher, "
         f"the {type(teacher).__name__} of {args.teacher}, step {trained.step:,}"
     )
-    saved = os.path.join(args.workdir, "config.json")
-    print(f"next:\n  {PROGRAM} train {saved} --workdir {args.workdir}")
+    saved = shlex.quote(os.path.join(args.workdir, "config.json"))
+    print(f"next:\n  {PROGRAM} train {saved} --workdir {shlex.quote(args.workdir)}")
     return 0
 
 

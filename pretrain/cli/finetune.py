@@ -15,6 +15,7 @@ per seed.
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 
 from data.examples.tag_schemes import SCHEMES
@@ -194,7 +195,7 @@ def run(args: argparse.Namespace) -> int:
     if run.train.last_step < run.train.steps:
         commands = (
             f"  {PROGRAM} train {workdir}/config.json --workdir {workdir} train.stop_at_step=0"
-            for workdir in workdirs
+            for workdir in map(shlex.quote, workdirs)
         )
         print(
             f"stopped at step {run.train.last_step:,} of {run.train.steps:,} "

@@ -8,6 +8,7 @@ A pretrained model becomes step 0 of a run; a fine-tuned model is ready for `pre
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,7 @@ def format_summary(
     unused: Sequence[str],
 ) -> str:
     """Return what was imported, what was missing, and the commands to run next."""
+    workdir = shlex.quote(args.workdir)  # in commands
     model: Any = run.model
     kind = ", ".join(opened.architectures) or type(model).__name__
     count = len(opened.tensors) - len(unused)
@@ -86,28 +88,27 @@ def format_summary(
         lines += [
             *(f"  {line}" for line in describe_head(model, run.data.objective)),
             "next:",
-            *(f"  {PROGRAM} {command.format(args.workdir)}" for command in FINE_TUNED),
+            *(f"  {PROGRAM} {command.format(workdir)}" for command in FINE_TUNED),
         ]
         return "\n".join(lines)
     if isinstance(opened.encoding, ImageEncoding):
-        return "\n".join([*lines, *describe_images(model, args.workdir)])
+        return "\n".join([*lines, *describe_images(model, workdir)])
     vocabulary = opened.vocabulary
     if model.characters:
         lines += [
             f"  reads words by {model.characters} characters; targets: {model.vocab:,} words",
             "next:",
-            f"  {PROGRAM} features --workdir {args.workdir} --input TEXT --layers all "
-            "--output FILE.npz",
-            f"  {PROGRAM} finetune --from {args.workdir} --task TASK --train FILE --workdir NEW",
+            f"  {PROGRAM} features --workdir {workdir} --input TEXT --layers all --output FILE.npz",
+            f"  {PROGRAM} finetune --from {workdir} --task TASK --train FILE --workdir NEW",
         ]
         return "\n".join(lines)
     document = " --document pair" if run.data.objective.name == "seq2seq" else ""
     lines += [
         f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {model.vocab:,}",
         "next:",
-        f"  {PROGRAM} prepare TEXT{document} --output STORE --vocabulary {args.workdir}/vocabulary",
-        f"  {PROGRAM} evaluate --workdir {args.workdir} --store STORE",
-        f"  {PROGRAM} train {args.workdir}/config.json --workdir {args.workdir} "
+        f"  {PROGRAM} prepare TEXT{document} --output STORE --vocabulary {workdir}/vocabulary",
+        f"  {PROGRAM} evaluate --workdir {workdir} --store STORE",
+        f"  {PROGRAM} train {workdir}/config.json --workdir {workdir} "
         "data.store=STORE train.steps=N",
     ]
     return "\n".join(lines)

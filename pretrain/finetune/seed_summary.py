@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import statistics
 from collections.abc import Sequence
 
@@ -71,7 +72,7 @@ def format_seed_summary(
     number = find_best_step(scores_by_number, names[0])
     assert number is not None, "`find_best_checkpoint` has found the score in each run"
     best_workdir = workdirs[number]
-    arguments = f"--workdir {best_workdir} --step {outcomes[best_workdir][0]}"
+    arguments = f"--workdir {shlex.quote(best_workdir)} --step {outcomes[best_workdir][0]}"
     return "\n".join(
         [
             *lines,
