@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from data.corpus.paths import is_remote
+from data.store.atomic import write_atomically
 from pretrain.config import Run, load
 from pretrain.overrides import ConfigError
 
@@ -75,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
             "plan needs either --topology T, a TPU slice such as v5p:2x2x4, or --mesh N, a number "
             "of simulated CPU devices"
         )
+    check_flags(args)
     from pretrain.plan import topology as machines
 
     machines.configure_environment()
@@ -108,9 +112,26 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts))
     if args.output:
-        with open(args.output, "w", encoding="utf-8") as file:
-            file.write(json.dumps(facts, indent=1) + "\n")
+        write_atomically(args.output, json.dumps(facts, indent=1) + "\n")
     return 0
+
+
+def check_flags(args: argparse.Namespace) -> None:
+    """Raise ConfigError for flags that are out of range or have no effect, before compiling."""
+    for name in ("slices", "mesh"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"--{name} {value}: must be at least 1")
+    if args.mesh and args.slices > 1:
+        raise ConfigError(f"--slices {args.slices} needs --topology T; --mesh has no slices")
+    if args.search and args.price is not None:
+        raise ConfigError(
+            "--price has no effect with --search; give it to a plan of the configuration you choose"
+        )
+    if args.output and not is_remote(args.output):
+        folder = os.path.dirname(os.path.abspath(args.output))
+        if not os.path.isdir(folder) or os.path.isdir(args.output):
+            raise ConfigError(f"--output {args.output}: must be a file in a folder that exists")
 
 
 def format_plan(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:

@@ -342,6 +342,12 @@ def test_the_usual_estimate_counts_tokens_and_patches_of_images():
         ([], "--topology T, a TPU slice such as v5p:2x2x4, or --mesh N"),
         (["--topology", "v5e:4x4", "--mesh", "8"], "either"),
         (["--topology", "v5x:4x4"], "'v5x:4x4' is not the name of a TPU slice"),
+        (["--mesh", "2", "--slices", "4"], "--slices 4 needs --topology T"),
+        (["--topology", "v5e:4x4", "--slices", "-1"], "--slices -1: must be at least 1"),
+        (["--topology", "v5e:4x4", "--slices", "0"], "--slices 0: must be at least 1"),
+        (["--mesh", "-2"], "--mesh -2: must be at least 1"),
+        (["--mesh", "8", "--search", "--price", "2"], "--price has no effect with --search"),
+        (["--mesh", "8", "--output", "absent/f"], "--output absent/f: must be a file in a folder"),
         (["--mesh", "8", "data.batch_size=12"], "data.batch_size=12 does not divide"),
     ],
 )
