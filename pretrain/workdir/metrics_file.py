@@ -43,18 +43,18 @@ class MetricsLog:
 
         Floats that are not finite are written as null.
         """
-        row = replace_nonfinite(dict(row))
+        finite: dict[str, Any] = replace_nonfinite(dict(row))
         if self.rows is not None:
-            self.rows.append(row)
+            self.rows.append(finite)
         else:
             with name_in_disk_errors(self.path):
-                self.file.write(json.dumps(row) + "\n")
+                self.file.write(json.dumps(finite) + "\n")
                 self.file.flush()
         self._add_event(
-            row["step"],
+            finite["step"],
             {
                 key: value
-                for key, value in row.items()
+                for key, value in finite.items()
                 if key not in ("step", "time") and value is not None
             },
         )
