@@ -7,6 +7,7 @@ from data.examples.example_store import open_source
 from data.images.encoding import ImageEncoding
 from data.saved_encoding import load_encoding
 from data.store.salvage import describe_omissions
+from data.vocabulary.base import identify_encoding
 from models.config.heads import HeadedConfig
 from pretrain.config import Run
 from pretrain.evaluation.label_checks import check_labels
@@ -30,7 +31,8 @@ def open_fitting_store(store: str, workdir: str, run: Run) -> Any:
         print(f"skipped damaged documents of {opened.path}: {lost}", file=sys.stderr)
     encoding = load_encoding(workdir)
     reads_any_words = isinstance(run.model, HeadedConfig) and run.model.characters
-    if opened.encoding.fingerprint != encoding.fingerprint and not reads_any_words:
+    is_same = identify_encoding(opened.encoding) == identify_encoding(encoding)
+    if not is_same and not reads_any_words:
         if isinstance(encoding, ImageEncoding):
             classes = ", ".join(encoding.classes[:10])
             raise ConfigError(

@@ -213,7 +213,7 @@ def prepare_workdir(
         found = ExampleStore.open(store)
         if (
             found.examples_digest != examples.digest_examples()
-            or found.encoding.fingerprint != pretrained.vocabulary.fingerprint
+            or found.encoding != pretrained.vocabulary
         ):
             raise ValueError(
                 f"{store} holds other examples or has another vocabulary; name another --workdir"
