@@ -41,6 +41,17 @@ ACTIONS = {
 }
 
 
+# field of a flag -> the actions that take it; the other flags may be shared by several commands.
+ACTIONS_OF_FLAG = {
+    "wait": ("create", "push", "run", "watch"),
+    "detach": ("run",),
+    **dict.fromkeys(("worker", "lines", "follow"), ("logs",)),
+    "force": ("stop",),
+    "yes": ("delete",),
+}
+MAX_POLL = 86_400.0  # seconds
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `pod` to a parser."""
     actions_help = "; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
@@ -172,16 +183,19 @@ def check_arguments(args: argparse.Namespace) -> None:
             f"--name {args.name!r}: gcloud accepts lower-case letters, digits and inner hyphens, "
             "starting with a letter"
         )
-    if args.slices < 1 or args.poll < 0 or args.tries < 1:
+    if args.slices < 1 or args.tries < 1 or not 0 <= args.poll <= MAX_POLL:
         raise ValueError(
             f"--slices {args.slices} --poll {args.poll} --tries {args.tries}: expected at least 1, "
-            "0 and 1"
+            f"0 to {MAX_POLL:g} and at least 1"
         )
     given = list_given(args)
     if args.action == "manifest":
         check_manifest(args, given)
         return
     refuse_manifest_flags(args.action, given)
+    for name, users in ACTIONS_OF_FLAG.items():
+        if name in given and args.action not in users:
+            raise ValueError(f"pod {args.action} does not take --{name}, a flag of pod {users[0]}")
     if not args.zone:
         raise ValueError(f"pod {args.action} needs --zone, e.g. us-east5-a")
     if args.action in ("create", "run", "watch"):

@@ -12,7 +12,8 @@ from pretrain.pod.gcloud import ALL_WORKERS, DryRunPod, GcloudError
 from pretrain.pod.watch import PENDING_STATES, Watch
 
 if TYPE_CHECKING:
-    from pretrain.pod.gcloud import Pod, PodState
+    from pretrain.pod.answers import PodState
+    from pretrain.pod.gcloud import Pod
 
 # ---- actions -------------------------------------------------------------------
 

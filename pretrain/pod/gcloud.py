@@ -14,6 +14,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pretrain.pod.answers import PodState, WorkerReport, parse_report, parse_state
+
 # In smaller batches a failing one would end the command before the next.
 ALL_WORKERS = ("--node=all", "--worker=all", "--batch-size=all")
 WORKER_SCRIPT = "cloze/tree/pretrain/pod/worker.sh"
@@ -44,44 +46,6 @@ class PodRequest:
     spot: bool = False
     slices: int = 1
     flags: tuple[str, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class PodState:
-    """The state of a queued resource.
-
-    Attributes:
-      state: gcloud's name of the state, such as "ACTIVE".
-      initiator: who caused SUSPENDING or SUSPENDED: USER or SERVICE.
-      type, spot, slices: as in `PodRequest`.
-      error: why it FAILED, or "".
-    """
-
-    state: str
-    initiator: str = ""
-    type: str = ""
-    spot: bool = False
-    slices: int = 1
-    error: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.state}: {self.error}" if self.error else self.state
-
-
-@dataclasses.dataclass(frozen=True)
-class WorkerReport:
-    """The state of the training on one worker.
-
-    Attributes:
-      host: name of the worker.
-      state: running, exited, stopped (by `pod stop`), lost (ended without a status), idle (never
-        started) or empty (nothing was pushed).
-      exit_status: exit status of a training that has ended.
-    """
-
-    host: str
-    state: str
-    exit_status: int
 
 
 class Pod:
@@ -163,18 +127,9 @@ class Pod:
             raise
         except json.JSONDecodeError as error:
             raise GcloudError(f"describe {self.name} returned no JSON: {error}") from None
-        nodes = answer.get("tpu", {}).get("nodeSpec", [{}])
-        count = max(len(nodes), int(nodes[0].get("multisliceParams", {}).get("nodeCount", 1)))
-        state = answer.get("state", {})
-        kind = nodes[0].get("node", {}).get("acceleratorType", "")
-        return PodState(
-            state.get("state", "UNKNOWN"),
-            state.get("stateInitiator", ""),
-            kind,
-            "spot" in answer,
-            count,
-            state.get("failedData", {}).get("error", {}).get("message", ""),
-        )
+        if (state := parse_state(answer)) is None:
+            raise GcloudError(f"describe {self.name} returned another answer: {answer!r:.200}")
+        return state
 
     def create_pod(self, request: PodRequest) -> None:
         """Create the queued resource."""
@@ -250,14 +205,12 @@ class Pod:
     def list_reports(self) -> list[WorkerReport]:
         """Return the reports of the workers that answered, sorted by host."""
         script = f'bash {WORKER_SCRIPT} status || echo "cloze-worker $(hostname) empty 0"'
-        lines = (
-            line.split() for line in self.run_script(script, timeout=QUERY_TIMEOUT).splitlines()
-        )
-        reports = [
-            WorkerReport(line[1], line[2], int(line[3]))
-            for line in lines
-            if line[:1] == ["cloze-worker"]
-        ]
+        reports = []
+        for line in self.run_script(script, timeout=QUERY_TIMEOUT).splitlines():
+            if line.startswith("cloze-worker"):
+                if (report := parse_report(line)) is None:
+                    raise GcloudError(f"the report of a worker is damaged: {line!r:.200}")
+                reports.append(report)
         return sorted(reports, key=lambda report: report.host)
 
 

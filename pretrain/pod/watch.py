@@ -17,12 +17,12 @@ from pretrain.pod import archive
 from pretrain.pod.gcloud import GcloudError
 
 if TYPE_CHECKING:
-    from pretrain.pod.gcloud import Pod, PodRequest, WorkerReport
+    from pretrain.pod.answers import WorkerReport
+    from pretrain.pod.gcloud import Pod, PodRequest
 
 PENDING_STATES = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
 DEAD_STATES = ("SUSPENDED", "FAILED")
-# Number of looks: how long workers may disagree, how long a run must last to count as healthy, and
-# how long an error may turn out to be a preemption.
+# Looks: workers may disagree for as many, and a run that lasts as many counts as healthy.
 PATIENCE_LOOKS = 10
 
 

@@ -43,7 +43,7 @@ install() {
   local mark constraints=tree/constraints.txt
   refuse_if_running
   ln -sfn "trees/$1" tree
-  [ -x venv/bin/python ] || make_venv
+  venv/bin/python -c 'import pip' 2> /dev/null || make_venv # also after an interrupted one
   [ -e "$constraints" ] || constraints= # a tree of an older version
   mark=venv/installed-$(cat tree/setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)
   if [ ! -e "$mark" ]; then
@@ -121,7 +121,8 @@ stop() {
   touch run/stopped
   if [ "${1:-}" = force ]; then
     kill -KILL -- "-$(cat run/keeper)" # its whole process group: any process left would hold the chips
-    echo 137 > run/status
+    echo 137 > run/status.part
+    mv run/status.part run/status
   else
     kill -TERM "$(cat run/pid)"
   fi

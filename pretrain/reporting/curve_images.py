@@ -64,6 +64,7 @@ def _draw_files(
         for number, (title, rows) in enumerate(runs.items()):
             if curve := curves[title].get(name):
                 shown = escape(title).replace("$", "\\$")  # $ would begin a formula
+                shown = shown if shown[:1] != "_" else f" {shown}"  # _ would hide it in the legend
                 _draw_run(axes, curve, rows, shown, f"C{number}")
         axes.set(xlabel="step", ylabel=label)
         axes.grid(alpha=0.3)

@@ -40,6 +40,11 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
         check_bucket(workdir)
         return
     path = pathlib.Path(os.path.abspath(workdir))
+    if link := next((one for one in (path, *path.parents) if is_dangling(one)), None):
+        raise ConfigError(
+            f"{link} is a link to {os.readlink(link)}, which is not there; make that folder, or "
+            "name another --workdir"
+        )
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     if not existing.is_dir():
         raise ConfigError(
@@ -67,6 +72,11 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
                 f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}; name another "
                 "--workdir, new or empty"
             )
+
+
+def is_dangling(path: pathlib.Path) -> bool:
+    """Return whether a path is a link to what is not there."""
+    return path.is_symlink() and not path.exists()
 
 
 def check_orbax_path(folder: str | os.PathLike[str]) -> None:

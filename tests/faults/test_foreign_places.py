@@ -32,7 +32,18 @@ def unwritable_though_it_is_there(folder):
     return "/proc/sys", "cannot be written"
 
 
+def a_dangling_link(folder):
+    (folder / "link").symlink_to(folder / "gone")
+    return folder / "link", "which is not there"
+
+
+def below_a_dangling_link(folder):
+    return a_dangling_link(folder)[0] / "run", "which is not there"
+
+
 PLACES = (
+    a_dangling_link,
+    below_a_dangling_link,
     a_file,
     below_a_file,
     somebody_elses_folder,

@@ -4,7 +4,8 @@ import pytest
 
 from pretrain.distributed.watchdog import HUNG
 from pretrain.pod import archive
-from pretrain.pod.gcloud import GcloudError, PodRequest, PodState, WorkerReport
+from pretrain.pod.answers import PodState, WorkerReport
+from pretrain.pod.gcloud import GcloudError, PodRequest
 from pretrain.pod.watch import PATIENCE_LOOKS, Watch
 
 

@@ -41,3 +41,10 @@ def test_the_image_of_a_single_value_shows_it(tmp_path):
     middle = pixels[height * 2 // 5 : height * 3 // 5, width * 2 // 5 : width * 3 // 5]
     blue = abs(middle - [0x1F / 255, 0x77 / 255, 0xB4 / 255]).max(axis=-1) < 0.02
     assert blue.sum() > 9  # the legend is in a corner
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_run_whose_name_begins_with_an_underscore_is_in_the_legend(tmp_path):
+    """matplotlib leaves out such labels, with a warning."""
+    pytest.importorskip("matplotlib")
+    assert draw_curves({"_a": [{"step": 1, "loss": 3.0}]}, tmp_path)
