@@ -96,6 +96,8 @@ def check_texts(request: ManifestRequest) -> None:
     for value in values:
         if value != value.encode(errors="replace").decode():
             raise ValueError(f"{value!r} is not text: it has bytes that are not UTF-8")
+    if not request.program:
+        raise ValueError("--program: give the words that precede the verb, or leave out the flag")
     for flag in request.flags:
         if not re.fullmatch(r"-[^\x00-\x1f\x7f]+", flag):
             raise ValueError(f"--create-flag {flag!r}: expected a flag, in one line")

@@ -30,6 +30,8 @@ def build_skypilot(request: ManifestRequest) -> str:
       ValueError: if the type is neither a TPU nor a GPU, or there are several slices.
     """
     zone = request.require_value("zone", "--zone us-east5-a")
+    if not re.fullmatch("[a-z]+-[a-z0-9]+-[a-z]", zone):
+        raise ValueError(f"--zone {zone}: expected a zone of Google Cloud, such as us-east5-a")
     type_name = request.require_value("type", "--type v5p-32, or --type H100:8")
     resources: dict[str, Any] = {"infra": f"gcp/{zone.rpartition('-')[0]}/{zone}"}
     if GPU.fullmatch(type_name):

@@ -44,7 +44,7 @@ def build_slurm(request: ManifestRequest) -> str:
     }
     lines = ["#!/usr/bin/env bash"]
     lines += [f"#SBATCH --{name}={value}" for name, value in directives.items() if value]
-    lines += ["#SBATCH --requeue", *(f"#SBATCH {flag}" for flag in request.flags)]
+    lines += ["#SBATCH --requeue", *(f"#SBATCH {_quote_flag(flag)}" for flag in request.flags)]
     env = request.build_env(
         CLOZE_CLUSTER="slurm",
         JAX_PLATFORMS="cuda,cpu" if request.gpus else "cpu",
@@ -52,7 +52,7 @@ def build_slurm(request: ManifestRequest) -> str:
     )
     lines += [f"export {name}={quote_word(value)}" for name, value in env.items()]
     # srun does not take the number of CPUs over from sbatch.
-    cpus = [flag for flag in request.flags if flag.startswith("--cpus-per-task=")]
+    cpus = [flag for flag in request.flags if re.match("--cpus-per-task=|-c", flag)]
     command = join_words([*request.program, *request.argv])
     return (
         "\n".join(lines)
@@ -63,3 +63,9 @@ def build_slurm(request: ManifestRequest) -> str:
             max_restarts=request.max_restarts,
         )
     )
+
+
+def _quote_flag(flag: str) -> str:
+    """Return a flag as sbatch reads it in a script: its value is in quotes where it has blanks."""
+    name, sign, value = flag.partition("=")
+    return f"{quote_word(name)}{sign}{quote_word(value) if value else ''}"

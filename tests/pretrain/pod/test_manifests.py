@@ -210,16 +210,17 @@ def test_the_run_itself_gets_the_signal_from_xpk(capsys, bin_folder, tmp_path):
 
 def test_srun_gets_the_words(capsys, bin_folder, tmp_path):
     verb = ["train", "bert_tiny", "--workdir", "runs/a b", f"data.store={HOSTILE}\n#SBATCH --x"]
-    flags = ("--env", f"NOTE={NOTE}", "--create-flag=--cpus-per-task=16")
-    script = make_manifest(capsys, "slurm", *flags, verb=verb)
+    flags = ("--env", f"NOTE={NOTE}", "--create-flag=--cpus-per-task=16", "--create-flag=-c8")
+    script = make_manifest(capsys, "slurm", *flags, "--create-flag=--comment=a b", verb=verb)
     _, (words, env) = run_bash(script, tmp_path, SLURM_JOB_ID="1")
-    assert words == ["--cpus-per-task=16", ".venv/bin/cloze", *verb]
+    assert words == ["--cpus-per-task=16", "-c8", ".venv/bin/cloze", *verb]
     assert env["NOTE"] == NOTE and env["CLOZE_CLUSTER"] == "slurm"
     assert env["NO_GCE_CHECK"] == "true" and env["JAX_COMPILATION_CACHE_DIR"] == "runs/a b/compiled"
     head = script.partition("\nexport")[0].splitlines()
-    assert head[0] == "#!/usr/bin/env bash" and all(
-        line.startswith("#SBATCH --") for line in head[1:]
-    )
+    directives = [shlex.split(line.removeprefix("#SBATCH ")) for line in head[1:]]
+    assert head[0] == "#!/usr/bin/env bash" and all(len(words) == 1 for words in directives)
+    assert all(line.startswith("#SBATCH -") for line in head[1:])
+    assert directives[-3:] == [["--cpus-per-task=16"], ["-c8"], ["--comment=a b"]]
     assert "#SBATCH --signal=TERM@120" in head and "#SBATCH --gpus-per-node=8" in head
 
 
@@ -316,6 +317,8 @@ def test_a_type_has_a_topology_and_hosts(name, topology, hosts, chips):
         ("slurm", ["--time", "tomorrow"], "--time 'tomorrow': expected HOURS:MINUTES:SECONDS"),
         ("slurm", ["--create-flag=partition=a"], "--create-flag 'partition=a': expected a flag"),
         ("slurm", ["--create-flag=--a\nid"], "expected a flag, in one line"),
+        ("slurm", ["--program", ""], "--program: give the words that precede the verb"),
+        ("skypilot", ["--zone", "foo"], "--zone foo: expected a zone of Google Cloud"),
         ("slurm", ["--type", "v4-8"], "pod manifest --for slurm does not take --type"),
         ("slurm", ["--spot"], "pod manifest --for slurm does not take --spot"),
         ("slurm", ["--nodes", "0"], "--nodes 0: expected at least 1"),
