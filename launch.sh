@@ -73,11 +73,15 @@ install() {
     echo "error: CLOZE_CONSTRAINTS=$constraints: no such file in $PWD; empty, it admits the newest versions" >&2
     return 2
   fi
-  # An interrupted first call leaves an environment without pip, which is completed.
-  if [ ! -x .venv/bin/python ] ||
-    { ! compgen -G ".venv/installed-*" > /dev/null && ! .venv/bin/python -c 'import pip' 2> /dev/null; }; then
+  if [ ! -x .venv/bin/python ]; then
     python=$(find_python)
     make_environment "$python"
+  elif ! compgen -G ".venv/installed-*" > /dev/null && ! .venv/bin/python -m pip --version > /dev/null 2>&1; then
+    # An interrupted first call leaves an environment without pip.
+    if ! .venv/bin/python -m ensurepip > /dev/null 2>&1; then
+      echo "error: $PWD/.venv has no pip: remove this folder, and call again" >&2
+      return 2
+    fi
   elif [ -z "$constraints" ]; then # without these flags, pip leaves what setup.cfg admits as it is
     upgrade=(--upgrade --upgrade-strategy eager)
   fi

@@ -275,7 +275,7 @@ def check_trainable_layers(model: Any, trainable_layers: int) -> None:
         raise ConfigError(
             f"train.trainable_layers={trainable_layers}: layers of the "
             f"{type(model.encoder).__name__} are trained {model.encoder.layers_per_block} at a "
-            f"time; a multiple of it"
+            f"time; give a multiple of {model.encoder.layers_per_block}"
         )
     if trainable_layers > model.encoder.depth:
         raise ConfigError(

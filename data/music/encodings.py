@@ -100,7 +100,7 @@ def make_vocabulary(name: str) -> Vocabulary:
 def find_encoding(vocabulary: Vocabulary) -> MusicEncoding:
     """Return the encoding of a vocabulary. Raises ValueError if it is not one of music."""
     for name in ENCODINGS:
-        if make_vocabulary(name) == vocabulary:
+        if make_vocabulary(name).fingerprint == vocabulary.fingerprint:
             return ENCODINGS[name]
     raise ValueError(
         f"a {vocabulary.kind} vocabulary of {vocabulary.size} tokens is not one of music "

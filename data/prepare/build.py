@@ -138,9 +138,10 @@ def _check_separate(resolved: list[sources.ResolvedSource], num_training: int) -
                     f"{source.name}: a model must not train on text that it is evaluated on; move "
                     "the file"
                 )
+            weight = "" if first >= num_training else ", and weight sources with --rates"
             raise ValueError(
                 f"{path} is in two sources, {resolved[first].name} and {source.name}: its text "
-                "would count twice; name it once, and weight sources with --rates"
+                f"would count twice; name it once{weight}"
             )
 
 

@@ -12,6 +12,8 @@ from data.corpus.untrusted import MAX_VOCABULARY_VALUES, parse_bounded_json
 from data.vocabulary.released import HIDDEN_MARK, ReleasedVocabulary
 from data.vocabulary.tokenizer_checks import check_tokenizer, naming_library_errors
 
+SWITCHES = {"use_regex": True, "split": True}  # the defaults that are not False
+
 
 def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> ReleasedVocabulary:
     """Read a vocabulary from the text of a tokenizer.json.
@@ -50,13 +52,34 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
 def _describe_encoder(settings: dict[str, Any]) -> list[Any]:
     """Return the settings that decide the ids of a text and the text of ids, in a canonical form.
 
-    A merge is a text or a list of two, depending on the version of the library that wrote it.
+    Versions of the library differ in how they write a merge, a text or a list of two, and in which
+    values that mean nothing, or are the default, they write.
     """
     model = dict(settings["model"])
-    if merges := model.get("merges"):
-        model["merges"] = [one.split(" ") if isinstance(one, str) else one for one in merges]
+    pieces, merges = model.pop("vocab", None), model.pop("merges", None) or []
+    merges = [one.split(" ") if isinstance(one, str) else one for one in merges]
     steps = [settings.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")]
-    return [json.dumps([model, settings.get("added_tokens"), *steps], sort_keys=True)]
+    # Special tokens are hidden from the encoder, and the fingerprint has them.
+    added = [token for token in settings.get("added_tokens") or () if not token["special"]]
+    parts = _drop_defaults([model, added, *steps])
+    return [json.dumps([pieces, merges, parts], sort_keys=True)]
+
+
+def _drop_defaults(value: Any) -> Any:
+    """Return a part of a tokenizer.json without what is absent or "", and without defaults."""
+    if isinstance(value, list):
+        return [_drop_defaults(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == "Metaspace":  # older versions have two keys for the one of today
+        value = {key: each for key, each in value.items() if key != "str_rep"}
+        adds_space = value.pop("add_prefix_space", None)
+        value.setdefault("prepend_scheme", "always" if adds_space else "never")
+    return {
+        key: _drop_defaults(each)
+        for key, each in value.items()
+        if each not in (None, "") and each is not SWITCHES.get(key, False)
+    }
 
 
 def _hide_special_pieces(settings: dict[str, Any], special: set[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -124,10 +125,14 @@ def check_flags(args: argparse.Namespace) -> None:
             raise ConfigError(f"--{name} {value}: must be at least 1")
     if args.mesh and args.slices > 1:
         raise ConfigError(f"--slices {args.slices} needs --topology T; --mesh has no slices")
+    if args.price is not None and not 0 <= args.price < math.inf:
+        raise ConfigError(f"--price {args.price}: must be a number from 0 on")
     if args.search and args.price is not None:
         raise ConfigError(
             "--price has no effect with --search; give it to a plan of the configuration you choose"
         )
+    if args.price is not None and args.mesh:
+        raise ConfigError("--price has no effect with --mesh, which has no time of a step")
     if args.output and not is_remote(args.output):
         folder = os.path.dirname(os.path.abspath(args.output))
         if not os.path.isdir(folder) or os.path.isdir(args.output):

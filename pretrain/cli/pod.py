@@ -44,7 +44,7 @@ ACTIONS = {
 # field of a flag -> the actions that take it; the other flags may be shared by several commands.
 ACTIONS_OF_FLAG = {
     "wait": ("create", "push", "run", "watch"),
-    "detach": ("run",),
+    "detach": ("run", "watch"),
     **dict.fromkeys(("worker", "lines", "follow"), ("logs",)),
     "force": ("stop",),
     "yes": ("delete",),

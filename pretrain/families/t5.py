@@ -136,7 +136,8 @@ def read_fields(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     gated = ACTIVATIONS[activation]
     for key, expected in (("dense_act_fn", FUNCTIONS[gated]), ("is_gated_act", gated)):
         value = theirs.get(key, expected)
-        if value != expected and not (gated and value in TANH_GELU):
+        is_same = key == "dense_act_fn" and gated and value in TANH_GELU
+        if value != expected and not is_same:
             raise ValueError(
                 f"{key} is {value!r:.80}, and feed_forward_proj is {activation!r}, which T5Config "
                 f"computes with {expected!r}"

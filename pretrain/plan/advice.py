@@ -85,6 +85,11 @@ def search_variants(
     """
     compiled = []
     candidates = list(iterate_variants(run, len(machine.devices)))
+    if not candidates:
+        raise ConfigError(
+            f"mesh.sequence={run.mesh.sequence} and data.batch_size={run.data.batch_size} leave no "
+            f"mesh of {len(machine.devices)} devices to try"
+        )
     for number, overrides in enumerate(candidates, 1):
         prefix = f"{number}/{len(candidates)}  {' '.join(overrides)}"
         try:

@@ -159,6 +159,8 @@ def do_delete(args: argparse.Namespace, pod: Pod) -> None:
     """Delete the pod after a confirmation."""
     found = pod.read_state()
     if not found:
+        if not args.dry_run:
+            archive.mark_deleted(pod, False)
         command = f"`gcloud compute tpus queued-resources list --zone {pod.zone}`"
         raise GcloudError(
             f"there is no pod {pod.name} in {pod.zone}: nothing is deleted; "
@@ -203,10 +205,12 @@ def wait_until_active(args: argparse.Namespace, pod: Pod) -> PodState:
 
 def check_pushed(args: argparse.Namespace, pod: Pod) -> None:
     """Raise ValueError if there is no local copy of the pushed archive."""
+    if not args.dry_run:
+        archive.adopt_archive(pod)
     if not args.dry_run and not archive.locate_archive(pod).exists():
         raise ValueError(
             f"nothing was pushed to {pod.name} from this machine: run `pod push` first "
-            "(a preempted pod gets the same code again)"
+            "(a preempted pod gets the same code again), with the same --zone and --project"
         )
 
 

@@ -52,7 +52,7 @@ def parse_state(answer: Any) -> PodState | None:
     try:
         nodes = answer.get("tpu", {}).get("nodeSpec") or [{}]
         state = answer.get("state", {})
-        return PodState(
+        found = PodState(
             state.get("state", "UNKNOWN"),
             state.get("stateInitiator", ""),
             nodes[0].get("node", {}).get("acceleratorType", ""),
@@ -62,6 +62,8 @@ def parse_state(answer: Any) -> PodState | None:
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
+    texts = found.state, found.initiator, found.type, found.error
+    return found if all(isinstance(text, str) for text in texts) else None
 
 
 def parse_report(line: str) -> WorkerReport | None:

@@ -38,6 +38,15 @@ def locate_archive(pod: Pod) -> pathlib.Path:
     return pathlib.Path(base, "cloze", "pod", *parts, f"{pod.name}.tar.gz")
 
 
+def adopt_archive(pod: Pod) -> None:
+    """Move the archive of an older version, which had one for each name, to `locate_archive`."""
+    path = locate_archive(pod)
+    old = path.parents[2] / path.name
+    if old.exists() and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        old.replace(path)
+
+
 def locate_mark(pod: Pod) -> pathlib.Path:
     """Return the path of the mark that a watch has deleted a pod, which is to be requested again.
 

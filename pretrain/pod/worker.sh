@@ -43,7 +43,10 @@ install() {
   local mark constraints=tree/constraints.txt
   refuse_if_running
   ln -sfn "trees/$1" tree
-  venv/bin/python -c 'import pip' 2> /dev/null || make_venv # also after an interrupted one
+  if ! venv/bin/python -m pip --version > /dev/null 2>&1; then
+    rm -rf venv # of an interrupted call
+    make_venv
+  fi
   [ -e "$constraints" ] || constraints= # a tree of an older version
   mark=venv/installed-$(cat tree/setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)
   if [ ! -e "$mark" ]; then

@@ -68,8 +68,6 @@ class Train:
         check_at_least(self, 1, "steps", "microbatches")
         check_at_least(self, 0, "seed", "stop_at_step")
         check_at_least(self, 0, "trainable_layers")
-        if self.seed >= 1 << 32:  # of which JAX's generator takes the lower 32 bits alone
-            raise ConfigError(f"Train.seed is {self.seed}; it must be below 2^32")
         if self.steps >= 1 << 31:  # the state counts steps in int32
             raise ConfigError(f"Train.steps is {self.steps}; it must be below 2^31")
         if self.stop_at_step > self.steps:

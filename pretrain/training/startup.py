@@ -64,6 +64,8 @@ def open_data(
       ValueError: the source is damaged.
     """
     before = check_workdir(run, workdir, allow_changes)
+    if before is None:
+        check_seed(run.train.seed)
     check_teacher(run, workdir)
     source = source or open_source(run.data.store)
     check_fit(run, source)
@@ -78,6 +80,19 @@ def open_data(
             source, run.data, split="heldout", seed=run.train.seed, for_evaluation=True
         )
     return OpenedData(source, fingerprint, stream, heldout, before)
+
+
+def check_seed(seed: int) -> None:
+    """Raise ConfigError for a seed with which no run may begin.
+
+    JAX's generator takes the lower 32 bits. The order and the masks of a run that began with a
+    larger seed need all of them, so it goes on.
+    """
+    if seed >= 1 << 32:
+        raise ConfigError(
+            f"train.seed={seed}: parameters and dropout would be those of seed {seed % (1 << 32)}; "
+            "choose a seed below 2^32"
+        )
 
 
 def check_teacher(run: Run, workdir: epath.Path) -> None:

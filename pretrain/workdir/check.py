@@ -17,14 +17,14 @@ from pretrain.overrides import ConfigError
 LEFTOVERS = {
     *("checkpoints", "damaged", "vocabulary", "tensorboard", "lease", "lease.__lock"),
     *("metrics.jsonl", "goodput.json", "left_out.json", "source.json", "environment.jsonl"),
-    # compiled programs (pretrain/pod/environment.py), and the steps that readers hold
+    # compiled programs (pretrain/pod/environment.py), and the steps that retention leaves
     *("compiled", "pinned"),
 }
 # Files that other programs may put into an empty folder.
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
 HUGGING_FACE_KEYS = ("model_type", "architectures", "transformers_version")
-PATTERN_CHARACTERS = "[\\"
+PATTERNS = "[", "\\", "**"
 MAX_NAMED = 5  # workdirs that a message names
 
 
@@ -83,10 +83,10 @@ def check_orbax_path(folder: str | os.PathLike[str]) -> None:
     """Raise ConfigError for a folder to which Orbax saves no checkpoint that can be read.
 
     Orbax reads the absolute path as a pattern when it merges the files of its processes. It finds
-    none of them below a name with one of PATTERN_CHARACTERS, skips the merge and succeeds.
+    none of them below a name with [ or a backslash, skips the merge and succeeds; ** it refuses.
     """
     path = str(folder) if is_remote(folder) else os.path.abspath(folder)
-    if found := next((sign for sign in path if sign in PATTERN_CHARACTERS), None):
+    if found := next((sign for sign in PATTERNS if sign in path), None):
         raise ConfigError(
             f"{path}: Orbax cannot save checkpoints to a path with {found}; name or rename a "
             f"folder without {found}"

@@ -98,7 +98,10 @@ def check_size(content: Mapping[str, Any], expected: int) -> None:
 def check_resizing(content: Mapping[str, Any], report: Callable[[str], Any]) -> None:
     """Raise ValueError unless images are resized; report a filter that is not used here."""
     if content.get("do_resize", True) is False:
-        raise ValueError("do_resize is false; images of any size are resized here")
+        raise ValueError(
+            "do_resize is false, and images are resized here to the size of the model; set it to "
+            "true if that is what you want"
+        )
     number = content.get("resample")
     if number == BICUBIC and type(number) is int:
         return

@@ -66,6 +66,9 @@ def build_slurm(request: ManifestRequest) -> str:
 
 
 def _quote_flag(flag: str) -> str:
-    """Return a flag as sbatch reads it in a script: its value is in quotes where it has blanks."""
+    """Return a flag as sbatch reads it in a script: a value behind = is in quotes if it needs any.
+
+    A flag without =, such as -p gpu, or whose value is in quotes, is left as it is.
+    """
     name, sign, value = flag.partition("=")
-    return f"{quote_word(name)}{sign}{quote_word(value) if value else ''}"
+    return flag if not value or value[0] in "\"'" else f"{name}{sign}{quote_word(value)}"

@@ -133,6 +133,7 @@ def test_pairs(tmp_path, words):
             "linked/e.txt is in the source b.txt and in --validation linked: a model must",
         ),
         ({"sources": ("sub", "sub/")}, "sub/e.txt is in two sources, sub and sub/: its text would"),
+        ({"validation": ("c.txt", "./c.txt")}, "c.txt and ./c.txt: .* count twice; name it once$"),
         ({"validation": ("./sub/../b.txt",)}, "b.txt is in the source b.txt and in --validation"),
         ({"validation": ("empty.txt",)}, "--validation empty.txt: there is no text in it"),
         ({"sources": ("empty.txt",)}, "empty.txt has nothing to train on: there is no text in it"),

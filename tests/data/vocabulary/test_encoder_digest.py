@@ -50,6 +50,43 @@ def test_both_ways_to_write_a_merge_are_one_vocabulary(byte_bpe):
     assert read_tokenizer_json(json.dumps(settings)) == read_tokenizer_json(byte_bpe[0].to_json())
 
 
+def remove_keys(value, keys):
+    """Return a JSON value without the keys that older versions of the library did not write."""
+    if isinstance(value, dict):
+        return {key: remove_keys(each, keys) for key, each in value.items() if key not in keys}
+    return [remove_keys(each, keys) for each in value] if isinstance(value, list) else value
+
+
+def test_a_file_that_the_library_saves_again_is_the_same_vocabulary(byte_bpe):
+    """Versions of the library write other defaults, and null or "" for what is absent."""
+    text = byte_bpe[0].to_json()
+    new_keys = {"use_regex", "byte_fallback", "ignore_merges", "continuing_subword_prefix"}
+    old = json.dumps(remove_keys(json.loads(text), new_keys))
+    assert old != text
+    again = json.loads(tokenizers.Tokenizer.from_str(old).to_str())
+    again["model"]["end_of_word_suffix"] = ""
+    special = {"id": 274, "content": "<|endoftext|>", "special": True, "normalized": False}
+    again["added_tokens"] = [special | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)]
+    found = [read_tokenizer_json(each) for each in (text, old, json.dumps(again))]
+    assert found[0] == found[1] == found[2]
+    no_regex = json.loads(text)
+    no_regex["pre_tokenizer"]["use_regex"] = False
+    assert read_tokenizer_json(json.dumps(no_regex)) != found[0]
+
+
+def test_two_ways_to_write_a_blank_in_front_are_one_vocabulary():
+    tokenizer = tokenizers.Tokenizer(models.Unigram([("<unk>", 0.0), ("▁a", -1.0)], 0, False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    settings = json.loads(tokenizer.to_str())
+    new = read_tokenizer_json(json.dumps(settings))
+    old_step = {"type": "Metaspace", "replacement": "▁", "str_rep": "▁", "add_prefix_space": True}
+    old = json.dumps(settings | {"pre_tokenizer": old_step})
+    assert read_tokenizer_json(old) == new
+    assert read_tokenizer_json(tokenizers.Tokenizer.from_str(old).to_str()) == new
+    settings["pre_tokenizer"]["prepend_scheme"] = "never"
+    assert read_tokenizer_json(json.dumps(settings)) != new
+
+
 def test_a_folder_with_other_merges_is_refused(byte_bpe):
     vocabulary, folder = byte_bpe
     assert load_vocabulary(folder) == vocabulary

@@ -85,6 +85,8 @@ def test_the_keys_that_precede_the_activation_of_t5_agree_with_it(gated):
         assert getattr(transformers.T5Config(**config | {key: value}), key) == value
         with pytest.raises(ValueError, match=f"{key} is {value!r}, and feed_forward_proj is"):
             converter.from_hf_config(config | {key: value})
+    with pytest.raises(ValueError, match="is_gated_act is 'gelu_fast', and feed_forward_proj is"):
+        converter.from_hf_config(config | {"is_gated_act": "gelu_fast"})
 
 
 @pytest.mark.parametrize("eos", [None, 1])

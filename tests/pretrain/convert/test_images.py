@@ -174,7 +174,7 @@ def test_a_bare_encoder_has_a_random_head(vit_folder):
         ({"crop_size": {"height": "28"}}, "crop_size is .* expected a height and a width"),
         ({"crop_size": 10**30}, "crop_size is 1000.* expected a height and a width"),
         ({"crop_size": []}, "crop_size is .*; expected a height and a width"),
-        ({"do_resize": False}, "do_resize is false; images of any size are resized here"),
+        ({"do_resize": False}, "do_resize is false, and images are resized here"),
         ({"resample": 6}, "resample is 6; expected 0 to 5"),
         ({"resample": True}, "resample is True; expected 0 to 5"),
         ({"resample": [3]}, r"resample is \[3\]; expected 0 to 5"),

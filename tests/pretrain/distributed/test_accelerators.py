@@ -265,7 +265,7 @@ def checkout(tmp_path):
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in "-c import pip") exit 0 ;; *pretrain.distributed.accelerator_detection*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
+        f'#!/bin/sh\ncase "$*" in "-m pip --version") exit 0 ;; *pretrain.distributed.accelerator_detection*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
     )
     python.chmod(0o755)
     return folder
@@ -401,26 +401,34 @@ def test_launch_completes_an_environment_without_pip(machine, checkout, tmp_path
     """As an interrupted first call leaves it. CLOZE_PYTHON may have a blank, and HOME may be unset."""
     whole, python = checkout / ".venv", tmp_path / "my py" / "python"
     python.parent.mkdir()
-    python.write_text(
-        "#!/bin/sh\n"
-        f'[ "$1 $2" != "-m venv" ] || {{ rm -rf .venv; cp -r whole .venv; }}; echo "made: $*" >> "{checkout}/log"\n'
-    )
+    complete = f'{{ rm -rf .venv; cp -r whole .venv; echo "made: $*" >> "{checkout}/log"; }}\n'
+    python.write_text(f'#!/bin/sh\n[ "$1 $2" != "-m venv" ] || {complete}')
     python.chmod(0o755)
     whole.rename(checkout / "whole")
     whole.mkdir()
     if leftover == "bin":  # a Python, and no pip yet
         (whole / "bin").mkdir()
-        (whole / "bin" / "python").write_text("#!/bin/sh\nexit 1\n")
+        (whole / "bin" / "python").write_text(f'#!/bin/sh\n[ "$*" = "-m ensurepip" ] && {complete}')
         (whole / "bin" / "python").chmod(0o755)
     elif leftover:
         (whole / "lib").mkdir()
     environ = {"CLOZE_PYTHON": str(python)}
     status, calls, error = run_launcher(checkout, machine({}), "doctor", without="HOME", **environ)
     assert (status, error) == (0, "")
-    assert "made: -m venv .venv" in calls
+    assert f"made: -m {'ensurepip' if leftover == 'bin' else 'venv .venv'}" in calls
     assert calls[-2:] == [INSTALL + ".[report]", "-m pretrain doctor"]
     again = run_launcher(checkout, machine({}), "doctor", without="HOME", **environ)
     assert again == (0, ["-m pretrain doctor"], "")
+
+
+def test_launch_leaves_an_environment_that_it_cannot_complete(machine, checkout):
+    """Such as that of a tool that installs without pip."""
+    python, own = checkout / ".venv" / "bin" / "python", checkout / ".venv" / "own"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    own.touch()
+    status, _, error = run_launcher(checkout, machine({}), "doctor")
+    assert status == 2 and own.exists()
+    assert error.startswith("error: ") and ".venv has no pip: remove this folder" in error
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,15 @@ def pod(monkeypatch):
 
 @pytest.mark.parametrize(
     "answer",
-    [None, [], "x", {"state": "ACTIVE"}, {"tpu": []}, {"tpu": {"nodeSpec": [None]}}]
+    [
+        None,
+        [],
+        "x",
+        {"state": "ACTIVE"},
+        {"state": {"state": None}},
+        {"tpu": []},
+        {"tpu": {"nodeSpec": [None]}},
+    ]
     + [{"tpu": {"nodeSpec": [{"multisliceParams": {"nodeCount": "many"}}]}}],
     ids=str,
 )

@@ -211,16 +211,18 @@ def test_the_run_itself_gets_the_signal_from_xpk(capsys, bin_folder, tmp_path):
 def test_srun_gets_the_words(capsys, bin_folder, tmp_path):
     verb = ["train", "bert_tiny", "--workdir", "runs/a b", f"data.store={HOSTILE}\n#SBATCH --x"]
     flags = ("--env", f"NOTE={NOTE}", "--create-flag=--cpus-per-task=16", "--create-flag=-c8")
-    script = make_manifest(capsys, "slurm", *flags, "--create-flag=--comment=a b", verb=verb)
+    texts = ("--create-flag=--comment=a b", '--create-flag=--x="a b"', "--create-flag=-p gpu")
+    script = make_manifest(capsys, "slurm", *flags, *texts, verb=verb)
     _, (words, env) = run_bash(script, tmp_path, SLURM_JOB_ID="1")
     assert words == ["--cpus-per-task=16", "-c8", ".venv/bin/cloze", *verb]
     assert env["NOTE"] == NOTE and env["CLOZE_CLUSTER"] == "slurm"
     assert env["NO_GCE_CHECK"] == "true" and env["JAX_COMPILATION_CACHE_DIR"] == "runs/a b/compiled"
     head = script.partition("\nexport")[0].splitlines()
     directives = [shlex.split(line.removeprefix("#SBATCH ")) for line in head[1:]]
-    assert head[0] == "#!/usr/bin/env bash" and all(len(words) == 1 for words in directives)
+    assert head[0] == "#!/usr/bin/env bash" and {len(words) for words in directives[:-1]} == {1}
     assert all(line.startswith("#SBATCH -") for line in head[1:])
-    assert directives[-3:] == [["--cpus-per-task=16"], ["-c8"], ["--comment=a b"]]
+    assert directives[-5:-2] == [["--cpus-per-task=16"], ["-c8"], ["--comment=a b"]]
+    assert directives[-2:] == [["--x=a b"], ["-p", "gpu"]]
     assert "#SBATCH --signal=TERM@120" in head and "#SBATCH --gpus-per-node=8" in head
 
 

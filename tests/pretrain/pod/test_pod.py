@@ -429,6 +429,16 @@ def test_pods_of_one_name_have_an_archive_for_each_project_and_zone(cloud, tree,
     ]
 
 
+def test_the_archive_of_an_older_version_is_found(pod):
+    """It was named after the pod alone."""
+    path = archive.locate_archive(Pod("bert", "us-east5-a"))
+    path.replace(path.parents[2] / path.name)
+    archive.adopt_archive(Pod("bert", "us-east5-a"))
+    assert path.exists() and not (path.parents[2] / path.name).exists()
+    archive.adopt_archive(Pod("bert", "us-east5-a", "other"))
+    assert path.exists()
+
+
 def test_two_pushes_at_once_are_one(pod, capfd):
     with archive.lock_archive(Pod("bert", "us-east5-a")):
         assert main(["pod", "push", *POD]) == 2
@@ -443,6 +453,8 @@ def test_who_creates_or_deletes_a_pod_removes_the_mark_of_a_watch(pod, capfd):
     assert main(["pod", "delete", *POD, "--yes"]) == 0 and not mark.exists()
     for worker in pod.folder.glob("worker*"):
         shutil.rmtree(worker)
+    mark.touch()
+    assert main(["pod", "delete", *POD, "--yes"]) == 1 and not mark.exists()  # it is gone already
     mark.touch()
     assert main(["pod", "create", *ASK]) == 0 and not mark.exists()
 

@@ -7,12 +7,14 @@ import json
 
 import numpy as np
 import pytest
+from etils import epath
 
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.__main__ import main
-from pretrain.config import AdamW, load
-from pretrain.training import continuation
+from pretrain.config import AdamW, load, to_json
+from pretrain.overrides import ConfigError
+from pretrain.training import continuation, startup
 from pretrain.training.new_workdir import report_other_origin
 from pretrain.workdir.checkpoints import Checkpoints
 
@@ -136,6 +138,20 @@ def test_a_start_that_finished_no_step_leaves_a_workdir_for_any_configuration(
     # Now a step is complete, and the same change is refused.
     assert main(["train", str(configs["bert"]), *rest]) == 2
     assert "data.batch_size: 16 -> 8" in capsys.readouterr().err
+
+
+def test_a_large_seed_is_refused_for_a_new_run_alone(run, tmp_path, monkeypatch):
+    """JAX takes its lower 32 bits; a run that began with it needs all of them for its data."""
+    seed = (1 << 32) + 5
+    seeded = dataclasses.replace(run, train=dataclasses.replace(run.train, seed=seed))
+    workdir = epath.Path(tmp_path / "run")
+    message = f"train.seed={seed}: parameters and dropout would be those of seed 5; choose"
+    with pytest.raises(ConfigError, match=message):
+        startup.open_data(seeded, workdir, False)
+    workdir.mkdir()
+    (workdir / "config.json").write_text(to_json(seeded))
+    monkeypatch.setattr(continuation, "has_finished_steps", lambda workdir: True)
+    assert startup.open_data(seeded, workdir, False).before == seeded
 
 
 def test_a_workdir_that_began_with_another_model_says_so(tmp_path, capsys):

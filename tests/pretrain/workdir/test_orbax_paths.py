@@ -25,9 +25,9 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-@pytest.mark.parametrize("name", ["d[1]", "a\\b", "d[1]/run"])
+@pytest.mark.parametrize("name", ["d[1]", "a\\b", "d[1]/run", "a**"])
 def test_a_pattern_is_refused_before_anything_is_read(tmp_path, name, writer):
-    sign = "\\" if "\\" in name else "["
+    sign = next(sign for sign in ("\\", "[", "**") if sign in name)
     with pytest.raises(ConfigError) as caught:
         WRITERS[writer](str(tmp_path / name))
     assert str(caught.value) == (

@@ -52,6 +52,7 @@ def find_windows(bias: DistanceBias, settings: Settings) -> tuple[jax.Array, jax
       windows each tile has and where they begin.
     """
     assert bias.position_BP is not None and not bias.num_ordered, "all queries are in no order"
+    assert settings.span % settings.step == 0, "a window reaches to where the next may begin"
     num_places, tile = count_places(bias), settings.tile
     place_BP = jnp.clip(-1 - bias.position_BP, 0, num_places - 1)
     place_NT = jnp.pad(place_BP, ((0, 0), (0, -place_BP.shape[1] % tile)), constant_values=-1)
