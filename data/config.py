@@ -42,5 +42,5 @@ def check_step(step: int) -> None:
     """Raise a ValueError for a step before the first, or beyond those that a run can have."""
     if step < 0:
         raise ValueError(f"step {step}: steps are counted from 0")
-    if step >= 1 << 31:
-        raise ValueError(f"step {step}: a run has fewer than 2^31 steps")
+    if step >= 1 << 48:  # whose rows int64 counts
+        raise ValueError(f"step {step}: there are fewer than 2^48")

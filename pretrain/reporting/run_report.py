@@ -42,10 +42,10 @@ def write_report(
       FileNotFoundError: if a workdir has no metrics.
       ValueError: if a workdir is given twice, or the folder is not on this machine.
     """
-    if output is None and is_remote(workdirs[0]):
-        raise ValueError(f"{workdirs[0]}: name an --output on this machine for its report")
     check_local(output or "", "the report")
     runs = read_runs(workdirs)
+    if output is None and is_remote(workdirs[0]):
+        raise ValueError(f"{workdirs[0]}: name an --output on this machine for its report")
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
     figures = {title: find_figures(workdir) for title, (workdir, _) in runs.items()}

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import tempfile
 from typing import Any
 
@@ -24,7 +25,7 @@ LEFTOVERS = {
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
 HUGGING_FACE_KEYS = ("model_type", "architectures", "transformers_version")
-PATTERNS = "[", "\\", "**"
+PATTERN = re.compile(r"\[.[^/\]]*\]|\\|\*\*")  # as glob reads a path: a [ without ] is no pattern
 MAX_NAMED = 5  # workdirs that a message names
 
 
@@ -83,13 +84,13 @@ def check_orbax_path(folder: str | os.PathLike[str]) -> None:
     """Raise ConfigError for a folder to which Orbax saves no checkpoint that can be read.
 
     Orbax reads the absolute path as a pattern when it merges the files of its processes. It finds
-    none of them below a name with [ or a backslash, skips the merge and succeeds; ** it refuses.
+    none of them below a name such as d[1], skips the merge and succeeds; ** it refuses.
     """
     path = str(folder) if is_remote(folder) else os.path.abspath(folder)
-    if found := next((sign for sign in PATTERNS if sign in path), None):
+    if found := PATTERN.search(path):
         raise ConfigError(
-            f"{path}: Orbax cannot save checkpoints to a path with {found}; name or rename a "
-            f"folder without {found}"
+            f"{path}: Orbax cannot save checkpoints to a path with {found[0]}, which is a pattern; "
+            "name or rename a folder without it"
         )
 
 

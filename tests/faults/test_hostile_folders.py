@@ -65,6 +65,8 @@ def link_to(name, target):
     def replace(folder):
         (folder / name).unlink(missing_ok=True)
         (folder / name).symlink_to(target)
+        if name == "model.safetensors.index.json":  # which is read where the one file is not there
+            (folder / "model.safetensors").unlink()
 
     return replace
 

@@ -534,7 +534,7 @@ def test_the_verb_refuses_in_one_line(config, capsys):
         ([path, "data.store=/nowhere"], "/nowhere is not a token store"),
         ([path, "--batches", "0"], "--batches 0"),
         ([path, "--step", "-1"], "step -1: steps are counted from 0"),
-        ([path, "--step", "9223372036854775807"], "a run has fewer than 2^31 steps"),
+        ([path, "--step", "9223372036854775807"], "there are fewer than 2^48"),
         (
             [path, "data.objective.max_predictions=2"],
             "max_predictions=2 is fewer than the 3 tokens",

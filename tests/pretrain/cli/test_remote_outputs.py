@@ -3,6 +3,7 @@
 import pytest
 
 from pretrain.__main__ import main
+from pretrain.reporting import run_report
 
 OUTPUTS = {
     "prepare-images absent --output gs://b/s": "--output gs://b/s",
@@ -29,6 +30,7 @@ def test_a_remote_output_is_refused_before_anything_is_read(command, tmp_path, m
 
 def test_a_report_of_a_run_in_a_bucket_asks_for_a_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_report, "read_runs", lambda workdirs: {})
     assert main(["report", "--workdir", "gs://b/run"]) == 2
     assert capsys.readouterr().err == (
         "error: gs://b/run: name an --output on this machine for its report\n"
