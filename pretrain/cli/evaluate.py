@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         args.batch_size = TASK_BATCH if args.batch_size is None else args.batch_size
         return run_task(args)
     if given := list_task_flags(args):
-        raise ValueError(f"{', '.join(given)}: needs --task FILE")
+        raise ValueError(f"these flags need --task FILE: {', '.join(given)}")
     processes.join_run(args)
     import jax
 

@@ -83,8 +83,11 @@ def test_the_dtype_of_the_run_is_the_default_and_is_named(workdir, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--seed", "7"], "--seed: needs --task FILE"),
-        (["--delimiter", "x", "--shots", "2"], "--shots, --delimiter: needs --task FILE"),
+        (["--seed", "7"], "these flags need --task FILE: --seed"),
+        (
+            ["--delimiter", "x", "--shots", "2"],
+            "these flags need --task FILE: --shots, --delimiter",
+        ),
         (["--task", "f", "--split", "train"], "give --task or --split, not both"),
         (["--task", "f", "--labelled", "g"], "give --task or --labelled, not both"),
     ],
