@@ -12,7 +12,7 @@ pytestmark = pytest.mark.fast
 
 @pytest.fixture
 def pod(monkeypatch):
-    """Return a pod, and a function that sets what its commands print."""
+    """Return a function that returns a pod whose commands print a text."""
     pod = Pod("bert", "us-east5-a")
 
     def answer(text):
