@@ -17,6 +17,7 @@ from data.music.notes import SECONDS_PER_QUARTER, Note, Piece, Unit
 # Each event of a file is an object of about 500 bytes. The longest performances have about 400 kB.
 MAX_MIDI_BYTES = 1 << 20
 MAX_HOURS = 24
+MAX_TICKS = 1 << 48  # more than a file of numbers of four bytes has; mido reads longer ones
 # A number's bytes but the last have the highest bit, and mido reads any number of them, in time
 # that grows with the square. Texts, which it reads byte by byte, may have such bytes, too.
 MAX_HIGH_BYTES = 1 << 10
@@ -43,7 +44,8 @@ def read_midi(path: str | os.PathLike[str], unit: Unit) -> Piece:
     """Return the notes of a MIDI file in quarter notes or seconds.
 
     Each track and channel with notes is a voice, numbered in the order of the file. Percussion is
-    left out. In seconds, a note lasts as long as the sustain pedal holds it.
+    left out. In seconds, a note lasts as long as the sustain pedal of its channel holds it, in
+    whatever track the pedal is.
 
     Raises:
       ModuleNotFoundError: mido is not installed.
@@ -62,12 +64,12 @@ def read_midi(path: str | os.PathLike[str], unit: Unit) -> Piece:
         what = "of independent tracks (format 2)" if file.type == 2 else "timed in frames"
         raise ValueError(f"{path}: a MIDI file {what}; files timed in quarter notes are read")
     notes, tempos = _read_tracks(file, holds=unit == "seconds")
-    scale = _TempoMap(tempos, file.ticks_per_beat) if unit == "seconds" else None
     last = max((note.end for note in notes), default=0)
-    hours = (scale.to_seconds(last) if scale else last / file.ticks_per_beat) / 3600
-    if hours > MAX_HOURS:
-        raise ValueError(f"{path}: its notes take more than {MAX_HOURS} hours")
+    tempos = {tick: tempo for tick, tempo in tempos.items() if tick <= last}
+    scale = _TempoMap(tempos, file.ticks_per_beat) if unit == "seconds" else None
     to_unit = scale.to_seconds if scale else lambda ticks: ticks / file.ticks_per_beat
+    if last > MAX_TICKS or to_unit(last) > MAX_HOURS * 3600:
+        raise ValueError(f"{path}: its notes take more than {MAX_HOURS} hours")
     found = (note._replace(start=to_unit(note.start), end=to_unit(note.end)) for note in notes)
     return Piece(str(path), unit, tuple(sorted(found)))
 
@@ -94,67 +96,86 @@ class _TempoMap:
 def _read_tracks(file: Any, holds: bool) -> tuple[list[Note], dict[int, int]]:
     """Return the notes, with times in ticks, and the tempos {tick: microseconds per quarter note}.
 
-    holds: whether the sustain pedal makes notes longer.
+    holds: whether the sustain pedal makes notes longer. It is that of a channel, so it may be in
+      another track than the notes.
     """
-    notes: list[Note] = []
     tempos: dict[int, int] = {}
-    voices: dict[tuple[int, int], int] = {}
-    for number, track in enumerate(file.tracks):
-        channels: dict[int, _Channel] = defaultdict(_Channel)
-        tick = 0
+    pedals: dict[tuple[int, int], _Pedal] = defaultdict(_Pedal)
+    channels: dict[tuple[int, int, int], _Channel] = {}
+    for tick, number, port, message in _order_messages(file.tracks):
+        if message.type == "set_tempo":
+            tempos[tick] = message.tempo
+        channel = getattr(message, "channel", DRUMS)
+        if channel == DRUMS:
+            continue
+        pedal = pedals[port, channel]
+        one = channels.setdefault((number, port, channel), _Channel(pedal))
+        if message.type == "note_on" and message.velocity:
+            one.begin_note(tick, message.note, message.velocity)
+        elif message.type in ("note_on", "note_off"):
+            one.end_note(tick, message.note)
+        elif message.type == "control_change" and message.control == PEDAL and holds:
+            pedal.set_down(tick, message.value >= 64)
+    notes: list[Note] = []
+    num_voices = 0
+    ends = [sum(message.time for message in track) for track in file.tracks]
+    for (number, _, _), one in sorted(channels.items(), key=lambda item: item[0][0]):
+        one.end_all(ends[number])
+        notes += [note._replace(voice=num_voices) for note in one.notes]
+        num_voices += bool(one.notes)
+    return notes, tempos
+
+
+def _order_messages(tracks: Any) -> list[tuple[int, int, int, Any]]:
+    """Return (tick, number of the track, port, message) of all messages, in the order of ticks."""
+    found = []
+    for number, track in enumerate(tracks):
+        tick = port = 0
         for message in track:
             tick += message.time
-            if message.type == "set_tempo":
-                tempos[tick] = message.tempo
-            channel = getattr(message, "channel", DRUMS)
-            if channel == DRUMS:
-                continue
-            one = channels[channel]
-            if message.type == "note_on" and message.velocity:
-                one.begin_note(tick, message.note, message.velocity)
-            elif message.type in ("note_on", "note_off"):
-                one.end_note(tick, message.note)
-            elif message.type == "control_change" and message.control == PEDAL and holds:
-                one.set_pedal(tick, message.value >= 64)
-        for channel, one in channels.items():
-            one.end_all(tick)
-            if one.notes:
-                voice = voices.setdefault((number, channel), len(voices))
-                notes += [note._replace(voice=voice) for note in one.notes]
-    return notes, tempos
+            port = message.port if message.type == "midi_port" else port
+            found.append((tick, number, port, message))
+    return sorted(found, key=lambda one: one[0])
+
+
+class _Pedal:
+    """The sustain pedal of a channel, which all tracks share."""
+
+    def __init__(self) -> None:
+        self.is_down = False
+        self.held: set[tuple[_Channel, int]] = set()  # pitches that the pedal alone holds
+
+    def set_down(self, tick: int, is_down: bool) -> None:
+        self.is_down = is_down
+        if not is_down:
+            for channel, pitch in list(self.held):
+                channel.finish_note(tick, pitch)
 
 
 class _Channel:
     """The notes of a channel of a track, in ticks."""
 
-    def __init__(self) -> None:
+    def __init__(self, pedal: _Pedal) -> None:
+        self.pedal = pedal
         self.notes: list[Note] = []
         self.sounding: dict[int, tuple[int, int]] = {}  # {pitch: (tick, velocity)}
-        self.held: set[int] = set()  # pitches that the pedal alone holds
-        self.is_down = False
 
     def begin_note(self, tick: int, pitch: int, velocity: int) -> None:
         self.finish_note(tick, pitch)
         self.sounding[pitch] = tick, velocity
 
     def end_note(self, tick: int, pitch: int) -> None:
-        if self.is_down and pitch in self.sounding:
-            self.held.add(pitch)
+        if self.pedal.is_down and pitch in self.sounding:
+            self.pedal.held.add((self, pitch))
         else:
             self.finish_note(tick, pitch)
 
     def finish_note(self, tick: int, pitch: int) -> None:
-        self.held.discard(pitch)
+        self.pedal.held.discard((self, pitch))
         if pitch in self.sounding:
             start, velocity = self.sounding.pop(pitch)
             if tick > start:
                 self.notes.append(Note(start, tick, pitch, velocity))
-
-    def set_pedal(self, tick: int, is_down: bool) -> None:
-        self.is_down = is_down
-        if not is_down:
-            for pitch in list(self.held):
-                self.finish_note(tick, pitch)
 
     def end_all(self, tick: int) -> None:
         for pitch in list(self.sounding):

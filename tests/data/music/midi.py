@@ -13,7 +13,8 @@ def make_midi(*tracks, **settings) -> bytes:
     for events in tracks:
         track = mido.MidiTrack()
         for time, kind, fields in events:
-            make = mido.MetaMessage if kind == "set_tempo" else mido.Message
+            is_meta = kind in ("set_tempo", "midi_port")
+            make = mido.MetaMessage if is_meta else mido.Message
             track.append(make(kind, time=time, **fields))
         file.tracks.append(track)
     buffer = io.BytesIO()

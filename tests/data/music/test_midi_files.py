@@ -67,6 +67,19 @@ def test_the_pedal_holds_notes_of_a_performance(read):
     assert plain[0, 60] == 1 and plain[0, 64] == 4
 
 
+def test_the_pedal_is_that_of_a_channel(read):
+    """It holds the notes of its channel in all tracks, even behind their ends, and no others."""
+    pedal = [set_pedal(0, 100), set_pedal(4 * QUARTER, 0)]
+    held, other = make_voice([60, 64]), make_voice([48], channel=1)
+    found = read(make_midi(held, other, pedal), "seconds")
+    assert {note.pitch: note.end for note in found} == pytest.approx({60: 2, 64: 2, 48: 0.5})
+    port = [(0, "midi_port", {"port": 1}), *pedal]
+    assert {note.end for note in read(make_midi(held, port), "seconds")} == {0.5, 1}
+    lasting = [set_pedal(0, 100), on(0, 72, 0), *make_voice([50], 8 * QUARTER, channel=1)]
+    found = read(make_midi(held, lasting), "seconds")
+    assert {note.pitch: note.end for note in found} == pytest.approx({60: 1, 64: 1, 50: 4})
+
+
 @pytest.mark.parametrize("unit", ["quarters", "seconds"])
 def test_a_piece_that_is_written_is_read_again(read, unit):
     notes = tuple(
@@ -100,6 +113,7 @@ BAD = {
     "no time": (make_file(END, division=0), "timed in frames"),
     "format 2": (make_file(END, kind=2), r"of independent tracks \(format 2\)"),
     "days": (make_file(b"\x00\x90\x3c\x40" + b"\xff\xff\xff\x7f\x3c\x00" + END), "than 24 hours"),
+    "ages": (make_file(b"\x00\x90\x3c\x40" + b"\xff" * 999 + b"\x7f\x3c\x00" + END), "24 hours"),
     "number": (make_file(b"\xff" * 1_000_000), "a number or a text of too many bytes"),
 }
 
@@ -124,3 +138,10 @@ def test_a_text_of_other_letters_is_read(read):
     title = "合唱".encode() * 20
     text = b"\x00\xff\x03" + bytes([len(title)]) + title
     assert read(make_file(text + b"\x00\x90\x3c\x40\x60\x3c\x00" + END))[0].pitch == 60
+
+
+@pytest.mark.parametrize("unit", ["quarters", "seconds"])
+def test_a_tempo_behind_the_last_note_has_no_effect(read, unit):
+    tempo = b"\xff" * 999 + b"\x7f\xff\x51\x03\x01\x00\x00"
+    found = read(make_file(b"\x00\x90\x3c\x40\x60\x3c\x00" + tempo + END), unit)
+    assert found[0].end == pytest.approx(0.2 if unit == "quarters" else 0.1)
