@@ -30,6 +30,7 @@ from data.images.captioned_vocabulary import (
     make_captioned_vocabulary,
 )
 from data.images.codebook import Codebook, Grid, fit_centroids
+from data.images.encoding import SURROGATE
 from data.images.image_files import MAX_FILE_BYTES, decode_image, make_pixels, resize_and_crop
 from data.images.image_store import is_held_out
 from data.rows import hashing
@@ -158,6 +159,8 @@ def read_captions(folder: pathlib.Path) -> list[CaptionedImage]:
             raise ValueError(
                 f"{place}: a caption of {len(caption):,} characters; at most {MAX_CAPTION:,}"
             )
+        if SURROGATE.search(caption):
+            raise ValueError(f"{place}: half of a character is no text: {caption!r:.80}")
         path = pathlib.PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\0" in name:
             raise ValueError(

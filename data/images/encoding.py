@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -19,6 +20,8 @@ from data.corpus.untrusted import MAX_VOCABULARY_BYTES, read_bounded_json
 
 FOLDER, FILE = "images", "classes.json"  # of a workdir
 MAX_CLASSES, MAX_NAME = 100_000, 200
+# Half of a character, which no text may have, or a byte of a file's name that is not UTF-8.
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,10 @@ class ImageEncoding:
             raise ValueError(f"{len(self.classes):,} classes; at most {MAX_CLASSES:,}")
         if bad := [name for name in self.classes if not 0 < len(name) <= MAX_NAME]:
             raise ValueError(f"a class is named {bad[0]!r:.60}: names have 1 to {MAX_NAME} letters")
+        if bad := [name for name in self.classes if SURROGATE.search(name)]:
+            raise ValueError(
+                f"a class is named {bad[0]!r:.60}, which is not UTF-8: rename its folder"
+            )
         if len(set(self.classes)) < len(self.classes):
             names = sorted(self.classes)
             twice = next(a for a, b in itertools.pairwise(names) if a == b)

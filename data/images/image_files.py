@@ -47,6 +47,8 @@ def decode_image(content: bytes, channels: int, name: str = "an image") -> Any:
         return convert_channels(ImageOps.exif_transpose(image), channels)
     except ImageError:
         raise
+    except Image.DecompressionBombError:
+        raise ImageError(f"{name}: too large; at most {MAX_PIXELS:,} pixels are decoded") from None
     except UnidentifiedImageError:
         raise ImageError(f"{name}: in none of the formats {', '.join(FORMATS)}") from None
     except Exception as error:  # Pillow raises many kinds for damaged files
@@ -74,6 +76,8 @@ def convert_channels(image: Any, channels: int) -> Any:
 
     if image.mode.startswith("I"):
         values = np.asarray(image)
+        if isinstance(clear := image.info.get("transparency"), int):  # the value of 16 bits
+            values = np.where(values == clear, MAX_16_BITS, values)
         image = Image.fromarray((values // values.dtype.type(MAX_16_BITS // 255)).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         front = image.convert("RGBA")

@@ -19,7 +19,7 @@ from data.corpus.paths import TFDS_NAME
 from data.corpus.tfds_source import import_tfds, open_builder
 from data.corpus.untrusted import read_bounded
 from data.images.encoding import MAX_CLASSES
-from data.images.image_files import ENDINGS, MAX_FILE_BYTES, encode_pixels
+from data.images.image_files import ENDINGS, MAX_FILE_BYTES, MODES, encode_pixels
 
 TFDS = "tfds:"
 MAX_ARRAY_BYTES = 8 << 30  # of a file of arrays, which is read into the memory
@@ -69,13 +69,14 @@ def open_image_source(name: str) -> ImageSource:
 def open_class_folders(root: pathlib.Path) -> ImageSource:
     """Return the images of a folder with one folder for each class.
 
-    Hidden folders and files are left out. Links are not followed.
+    Hidden folders and files are left out. A class may be a link to a folder; other links are not
+    followed.
 
     Raises:
       ValueError: there is no folder, an image is beside the folders, or a class has no image.
     """
     folders = sorted(one for one in root.iterdir() if one.is_dir() and one.name[0] != ".")
-    beside = sorted(one.name for one in root.iterdir() if is_image_file(one))
+    beside = sorted(one.name for one in root.iterdir() if is_image_file(one) and one.name[0] != ".")
     if not folders or beside:
         found = f"the image {beside[0]}" if beside else "no folder"
         raise ValueError(
@@ -129,9 +130,14 @@ def open_arrays(path: pathlib.Path) -> ImageSource:
             pixels, labels = (arrays[name] for name in names)
     except Exception as error:
         raise ValueError(f"{path}: {error!s:.200}") from error
-    if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not len(pixels):
+    if pixels.dtype != np.uint8 or pixels.ndim not in (3, 4) or not pixels.size:
         shape = f"{pixels.dtype}{list(pixels.shape)}"
         raise ValueError(f"{path}: images are uint8 [N, H, W] or [N, H, W, C], not {shape}")
+    if pixels.ndim == 4 and pixels.shape[-1] not in MODES:
+        raise ValueError(
+            f"{path}: images of {pixels.shape[-1]} channels; they have 1 of brightness, or 3 of "
+            "red, green and blue"
+        )
     if labels.shape != pixels.shape[:1] or labels.dtype.kind not in "iu" or labels.min() < 0:
         shape = f"{labels.dtype}{list(labels.shape)}"
         raise ValueError(f"{path}: labels are whole numbers from 0 for each image, not {shape}")

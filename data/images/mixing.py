@@ -24,13 +24,16 @@ def draw_beta(key_B: np.ndarray, alpha: float) -> np.ndarray:
     v^(1/a)) of the first pair of uniform numbers of which the sum is at most 1.
     """
     u_B2N = hashing.draw_uniforms(key_B, 2 * BETA_TRIES).reshape(len(key_B), 2, BETA_TRIES)
-    x_BN, y_BN = np.moveaxis(np.maximum(u_B2N, 2.0**-25).astype(np.float64) ** (1 / alpha), 1, 0)
+    u_B2N = np.maximum(u_B2N, 2.0**-25).astype(np.float64)
+    x_BN, y_BN = np.moveaxis(u_B2N ** (1 / alpha), 1, 0)
     sum_BN = x_BN + y_BN
     first_B = (sum_BN <= 1).argmax(axis=1)
     rows_B = np.arange(len(key_B))
     total_B = sum_BN[rows_B, first_B]
+    # With a small alpha both may be too small for a float; then the larger one is all of the sum.
+    is_larger_B = u_B2N[rows_B, 0, first_B] > u_B2N[rows_B, 1, first_B]
     share_B = np.divide(
-        x_BN[rows_B, first_B], total_B, out=np.full(len(rows_B), 0.5), where=total_B > 0
+        x_BN[rows_B, first_B], total_B, out=is_larger_B.astype(np.float64), where=total_B > 0
     )
     return share_B.astype(np.float32)
 

@@ -119,7 +119,7 @@ def test_a_rectangle_is_erased():
 # ---- mixtures ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("alpha", [0.2, 0.8, 1.0, 2.0])
+@pytest.mark.parametrize("alpha", [0.001, 0.2, 0.8, 1.0, 2.0])
 def test_shares_are_of_the_beta_distribution(alpha):
     """The mean is 1/2 and the variance 1 / (4 (2 alpha + 1))."""
     share_B = draw_beta(hashing.derive_keys(np.arange(20_000)), alpha)

@@ -123,6 +123,7 @@ def change_line(folder, number=3, **changes):
         ),
         (lambda root: change_line(root, caption="  "), r"jsonl:4: caption is '  '"),
         (lambda root: change_line(root, caption="\u200b"), r"jsonl:4: no words in the caption"),
+        (lambda root: change_line(root, caption="a \ud800"), r"jsonl:4: half of a character"),
         (lambda root: change_line(root, caption=None), r"jsonl:4: caption is None"),
         (lambda root: change_line(root, image=""), r"jsonl:4: image is ''"),
         (lambda root: change_line(root, caption="a " * 1001), "a caption of 2,002 characters"),

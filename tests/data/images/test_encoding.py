@@ -29,6 +29,7 @@ def test_saved_classes_are_read_again(tmp_path):
         ("{", "classes.json"),
         (json.dumps({"classes": ["a", "b", "a"]}), "two classes are named 'a'"),
         (json.dumps({"classes": [""]}), "named ''"),
+        ('{"classes": ["caf\\udce9"]}', "'caf.udce9', which is not UTF-8: rename its folder"),
         (json.dumps({"classes": ["a" * 201]}), "1 to 200"),
         (json.dumps({"classes": [str(i) for i in range(100_001)]}), "100,001 classes"),
     ],

@@ -1,6 +1,8 @@
 """Images that are decoded, and files that are none."""
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -49,6 +51,8 @@ def test_a_dark_image_of_16_bits_stays_dark():
     wide = Image.fromarray(dark.astype(np.int32))
     assert wide.mode == "I"
     assert make_pixels(image_files.convert_channels(wide, 1))[..., 0].tolist() == expected
+    clear = save(Image.fromarray(dark), transparency=257)
+    assert make_pixels(decode_image(clear, 1))[..., 0].tolist() == [[0, 0, 0], [0, 255, 255]]
     only_dark = Image.fromarray(dark[:1])
     assert not make_pixels(decode_image(save(only_dark), 1)).any()
 
@@ -93,6 +97,11 @@ def test_a_bomb_is_refused_before_it_is_decompressed(monkeypatch):
     assert len(bomb) < 20_000
     with pytest.raises(ValueError, match="9000 x 9000 pixels; at most 67,108,864"):
         decode_image(bomb, 3, "a.png")
+    width = struct.pack(">I", 30_000)  # more than Pillow opens
+    header = b"IHDR" + width + width + bomb[24:29]
+    larger = bomb[:12] + header + struct.pack(">I", zlib.crc32(header)) + bomb[33:]
+    with pytest.raises(ValueError, match="a.png: too large; at most 67,108,864 pixels"):
+        decode_image(larger, 3, "a.png")
     monkeypatch.setattr(image_files, "MAX_PIXELS", 100)
     with pytest.raises(ValueError, match="14 x 9 pixels"):
         decode_image(save(Image.fromarray(PIXELS)), 3, "a.png")

@@ -68,6 +68,7 @@ def test_hidden_images_are_left_out(images, tmp_path):
     (disk / ".cache").mkdir()
     for name in ("._000.png", ".cache/a.png"):
         (disk / name).write_bytes(b"no image")
+    (tmp_path / "images" / "._disk.png").write_bytes(b"no image")
     store = write(tmp_path)
     assert sum(split["documents"] for split in store.manifest["splits"].values()) == 60
 
@@ -145,6 +146,8 @@ def test_other_sources_are_refused(images, tmp_path):
             {"x": np.zeros((2, 3, 3), np.uint8), "y": np.array([0, 10**15])},
             "label 1,000,000,000,000,000; a label is the number of a class, below 100,000",
         ),
+        ({"x": np.zeros((2, 0, 3), np.uint8), "y": np.zeros(2, int)}, r"a.npz: .*\[2, 0, 3\]"),
+        ({"x": np.zeros((2, 3, 3, 4), np.uint8), "y": np.zeros(2, int)}, "a.npz: .* 4 channels"),
         ({"x": np.array([{}, {}]), "y": np.zeros(2, int)}, "allow_pickle"),
     ):
         np.savez(tmp_path / "a.npz", **arrays)
