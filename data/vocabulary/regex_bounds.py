@@ -124,8 +124,8 @@ class _Parser:
             if not head:
                 raise ValueError(f"{self.pattern[start : start + 8]!r} is no plain group")
             self.at = head.end()
-            if head[0].endswith(")"):  # flags for what follows, such as (?i)
-                return ONE
+            if head[0].endswith(")"):  # a(?i)b|c is a(?i:b|c): the rest is a group
+                return self._parse_branches(depth + 1)
         counts = self._parse_branches(depth + 1)
         if self.at >= len(self.pattern):
             raise ValueError(f"a ( without ) at character {start + 1}")
