@@ -142,8 +142,8 @@ class GenerationLock:
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return make_none, ()  # a copy has no lock
 
-    def __del__(self) -> None:
-        os.close(self.descriptor)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.descriptor)  # at the end of a program `os` may be gone before
 
 
 def lock_generation(folder: pathlib.Path) -> GenerationLock | None:

@@ -26,10 +26,10 @@ def name_field_pieces(field: str) -> tuple[str, str]:
 
 def find_fields(vocabulary: Vocabulary) -> dict[str, FieldTokens]:
     """Return {field: its tokens} of a vocabulary, in the order of the ids; {} if it has none."""
-    fields = {}
+    fields, ids = {}, {piece: i for i, piece in enumerate(vocabulary.pieces)}
     for begin, piece in enumerate(vocabulary.pieces):
         if piece.startswith("<|") and (match := BEGIN_PIECE.fullmatch(piece)):
             _, end = name_field_pieces(match[1])
-            if end in vocabulary.pieces:
-                fields[match[1]] = FieldTokens(begin, vocabulary.pieces.index(end))
+            if end in ids:
+                fields[match[1]] = FieldTokens(begin, ids[end])
     return fields

@@ -260,3 +260,15 @@ def test_a_copy_of_a_store_holds_nothing_and_closes_nothing(path, vocabulary, do
     os.fstat(store.generation_lock.descriptor)
     rewrite_store(path, vocabulary, documents[:3])
     store.verify_checksums()
+
+
+def test_a_store_that_lives_as_long_as_the_program_is_closed(path, monkeypatch):
+    """Python may have emptied the module `os` by then."""
+    lock = generations.lock_generation(Store.open(path).folder)
+    assert lock is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", None)
+        lock.__del__()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(lock.descriptor)
+    lock.descriptor = os.open(os.devnull, os.O_RDONLY)  # which the end of the lock closes

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from data.vocabulary.field_tokens import find_fields
 from data.vocabulary.load import load_vocabulary, read_vocabulary, train_vocabulary
+from data.vocabulary.tokenizer_json import read_tokenizer_json
 
 
 @pytest.fixture
@@ -57,6 +59,18 @@ def test_many_added_tokens_take_linear_time(root, tmp_path):
     vocabulary = read_vocabulary(tmp_path / "folder")
     assert time.process_time() - began < 2
     assert vocabulary.size == 10_047 and vocabulary.special[[47, 48]].tolist() == [True, False]
+
+
+def test_many_tokens_of_fields_take_linear_time(root):
+    settings = json.loads((root / "tests/goldens/hf_gpt2/tokenizer.json").read_text())
+    vocab = settings["model"]["vocab"]
+    names = [*(f"<|begin{i}|>" for i in range(20_000)), "<|end7|>"]
+    vocab |= {piece: len(vocab) + i for i, piece in enumerate(names)}
+    vocabulary = read_tokenizer_json(json.dumps(settings))
+    began = time.process_time()
+    fields = find_fields(vocabulary)
+    assert fields == {"7": (vocab["<|begin7|>"], vocab["<|end7|>"])}
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("appended", [4_000_000_000, -1, "100", None, True])
