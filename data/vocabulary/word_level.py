@@ -35,13 +35,15 @@ def make_word_vocabulary(
       size: the largest number of ids, special tokens included; None: as many as there are words.
 
     Raises:
-      ValueError: no word occurs so often, or there are more than a vocabulary may have.
+      ValueError: there is no word, none occurs so often, or there are more than a vocabulary may have.
     """
     if min_count < 1:
         raise ValueError(f"a minimum count of {min_count}: must be at least 1")
     counts = collections.Counter(word for text in texts for word in BLANKS.split(text) if word)
     for special in WORD_LEVEL_SPECIAL:
         counts.pop(special, None)
+    if not counts:
+        raise ValueError("there is no text to make a vocabulary of words of")
     words = sorted(
         (word for word, count in counts.items() if count >= min_count or word in wanted),
         key=lambda word: (-counts[word], word),

@@ -115,6 +115,8 @@ def test_no_text_is_an_error():
     for nothing in ([], ["", "   "]):
         with pytest.raises(ValueError, match="no text|too small"):
             train_vocabulary(nothing, 100)
+        with pytest.raises(ValueError, match="no text"):
+            train_vocabulary(nothing, 100, algorithm="words")
 
 
 def test_long_lines_are_cut_not_left_out(texts):
