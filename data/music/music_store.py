@@ -209,14 +209,20 @@ def _read_source(name: str, encoding: MusicEncoding) -> Iterator[Piece]:
 
 
 def list_midi_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """Return a MIDI file, or those below a folder, ordered by path.
+    """Return a MIDI file, or those below a folder that are not hidden, ordered by path.
 
     Raises FileNotFoundError if there are none.
     """
     if path.is_file():
         return [path]
     found: Iterable[pathlib.Path] = path.rglob("*") if path.is_dir() else ()
-    files = sorted(one for one in found if one.suffix.lower() in ENDINGS and one.is_file())
+    files = sorted(
+        one
+        for one in found
+        if one.suffix.lower() in ENDINGS
+        and one.is_file()
+        and not any(part.startswith(".") for part in one.relative_to(path).parts)
+    )
     if not files:
         raise FileNotFoundError(
             f"{path}: no MIDI file there ({', '.join(ENDINGS)}); a source is {CHORALES!r}, a MIDI "

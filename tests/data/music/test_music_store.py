@@ -13,7 +13,7 @@ from data.examples.example_store import open_source
 from data.inspection.batch_report import inspect_batches
 from data.music.chorales import read_chorales
 from data.music.encodings import ENCODINGS
-from data.music.music_store import MusicRequest, MusicStore, write_music_store
+from data.music.music_store import MusicRequest, MusicStore, list_midi_files, write_music_store
 from data.music.transposition import find_pitches, transpose_rows
 from data.music.voices import FIRST_PITCH, HOLD, TOKENS
 from data.objectives import CausalLm
@@ -148,6 +148,16 @@ def test_a_damaged_store_is_transposed_without_the_damaged_pieces(folder, tmp_pa
     left = {name: ids.tolist() for name, ids in salvaged.read_pieces("train")}
     assert 0 < len(left) < len(pieces)
     assert left == {name: pieces[name] for name in left}
+
+
+def test_hidden_files_are_left_out(folder, tmp_path):
+    """An archive of macOS has a file ._NAME beside each file."""
+    copy = tmp_path / "midi"
+    shutil.copytree(folder, copy)
+    (copy / ".cache").mkdir()
+    for name in ("._00.mid", ".cache/a.mid"):
+        (copy / name).write_bytes(b"no music")
+    assert len(list_midi_files(copy)) == len(list_midi_files(folder))
 
 
 def test_a_name_that_is_not_utf8_has_its_bytes_as_escapes(folder, tmp_path):
