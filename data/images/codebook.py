@@ -28,7 +28,7 @@ from data.rows import hashing
 FOLDER, SETTINGS_FILE, CENTROIDS_FILE = "codebook", "codebook.json", "centroids.bin"
 ITERATIONS = 30
 MAX_CLUSTERS, MAX_SIZE, MAX_PATCHES = 4096, 1024, 4096
-PART = 1 << 14  # patches whose distances are in memory at a time
+PART = 1 << 22  # numbers of patches, or distances, that are in memory at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,13 +198,14 @@ def find_nearest(patches_MN: np.ndarray, centroids_KN: np.ndarray) -> tuple[np.n
     centroids = centroids_KN.astype(np.float64)
     squares_K = (centroids**2).sum(axis=1)
     nearest_M, distance_M = np.empty((2, len(patches_MN)), np.int64)
-    for start in range(0, len(patches_MN), PART):
-        patches = patches_MN[start : start + PART].astype(np.float64)
+    number = max(PART // max(centroids.shape), 1)
+    for start in range(0, len(patches_MN), number):
+        patches = patches_MN[start : start + number].astype(np.float64)
         scores = squares_K - 2 * (patches @ centroids.T)
         nearest = scores.argmin(axis=1)
         own = (patches**2).sum(axis=1)
-        nearest_M[start : start + PART] = nearest
-        distance_M[start : start + PART] = own + scores[np.arange(len(own)), nearest]
+        nearest_M[start : start + number] = nearest
+        distance_M[start : start + number] = own + scores[np.arange(len(own)), nearest]
     return nearest_M, distance_M
 
 

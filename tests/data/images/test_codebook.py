@@ -1,6 +1,7 @@
 """Visual tokens: k-means is exact and the same for the same patches, and a picture is its tokens."""
 
 import hashlib
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -61,6 +62,18 @@ def test_nearest_centroids_are_those_of_whole_numbers():
     nearest, distance = find_nearest(patches, centroids)
     assert np.array_equal(nearest, distances.argmin(axis=1))
     assert np.array_equal(distance, distances.min(axis=1))
+
+
+def test_large_patches_take_little_memory():
+    patches = np.random.default_rng(0).integers(0, 256, (1500, 64 * 64 * 3), np.uint8)
+    tracemalloc.start()
+    try:
+        nearest, distance = find_nearest(patches, patches[:2])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100e6  # in doubles they are 147 MB
+    assert nearest[:2].tolist() == [0, 1] and distance[:2].tolist() == [0, 0]
 
 
 def test_an_empty_cluster_takes_the_farthest_patch():
