@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import cast
 
 # The name of a TensorFlow dataset: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
@@ -28,6 +29,12 @@ def check_local(output: str | os.PathLike[str], what: str, option: str = "--outp
         raise ValueError(
             f"{option} {output}: must be on this machine; copy {what} to the bucket later"
         )
+
+
+def check_distinct(sources: Sequence[str]) -> None:
+    """Raise ValueError if a source is given twice, whatever names and links lead to it."""
+    if len(set(map(os.path.realpath, sources))) < len(sources):
+        raise ValueError(f"a source is given twice: {' '.join(sources)}")
 
 
 def check_scheme(url: str) -> None:

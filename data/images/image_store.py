@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from data.corpus.paths import check_distinct
 from data.images.encoding import FOLDER, ImageEncoding, load_image_encoding
 from data.images.image_files import decode_image
 from data.images.image_sources import ImageSource, LabelledImage, open_image_source
@@ -53,6 +54,7 @@ class ImageRequest:
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
             raise ValueError(f"--held-out {self.held_out}: a share between 0 and 1")
+        check_distinct((*self.sources, *self.validation))
 
 
 class ImageStore(Store):

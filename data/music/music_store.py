@@ -21,6 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from data.batch_spec import TOKEN_ID
+from data.corpus.paths import check_distinct
 from data.music.chorales import list_chorales, read_chorales
 from data.music.encodings import ENCODINGS, MusicEncoding, make_vocabulary
 from data.music.midi_files import read_midi
@@ -58,6 +59,7 @@ class MusicRequest:
             raise ValueError(f"--transpose {self.transpose}: from 0 to {MAX_TRANSPOSE} semitones")
         if not 0 < self.held_out < 1:
             raise ValueError(f"--held-out {self.held_out}: a share between 0 and 1")
+        check_distinct(self.sources)
 
 
 class MusicStore(Store):

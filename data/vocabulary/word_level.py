@@ -35,7 +35,8 @@ def make_word_vocabulary(
       size: the largest number of ids, special tokens included; None: as many as there are words.
 
     Raises:
-      ValueError: there is no word, none occurs so often, or there are more than a vocabulary may have.
+      ValueError: there is no word, none occurs so often, or there are more than a vocabulary may
+        have.
     """
     if min_count < 1:
         raise ValueError(f"a minimum count of {min_count}: must be at least 1")

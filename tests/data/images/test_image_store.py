@@ -160,6 +160,8 @@ def test_other_sources_are_refused(images, tmp_path):
     (tmp_path / "more" / "disk").rename(tmp_path / "more" / "ring")
     with pytest.raises(ValueError, match="images of the class 'ring', which .*images has not"):
         write(tmp_path, tmp_path / "images", tmp_path / "more")
+    with pytest.raises(ValueError, match="a source is given twice: .*images/"):
+        write(tmp_path, validation=(f"{tmp_path}/images/",))
     with pytest.raises(ValueError, match="'disk', which --classes has not"):
         write(tmp_path, classes=("square", "stripes"))
 

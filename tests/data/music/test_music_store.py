@@ -193,6 +193,8 @@ def test_sources_that_have_no_pieces_are_refused(tmp_path, folder):
     single.write_bytes(make_chorale(0))
     with pytest.raises(ValueError, match=r"of 1 pieces of .*one\.mid none is in the \w+ split"):
         write(str(single))
+    with pytest.raises(ValueError, match="a source is given twice: .*midi .*midi/"):
+        write(str(folder), f"{folder}/")
     broken = tmp_path / "broken.mid"
     broken.write_text("no music")
     with pytest.raises(ValueError, match=r"broken\.mid is not a MIDI file that can be read"):
