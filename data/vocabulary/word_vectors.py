@@ -37,7 +37,7 @@ def read_word_vectors(
         # Words of some released vectors have blanks in them.
         word, *numbers = line.rstrip(" ").rsplit(" ", width)
         fields = line.split()
-        if number == 0 and len(fields) == 2 and all(field.isdigit() for field in fields):
+        if number == 0 and len(fields) == 2 and all(field.isdecimal() for field in fields):
             if int(fields[1]) != width:
                 raise ValueError(describe_width(place, int(fields[1]), width))
             continue

@@ -202,6 +202,7 @@ def refuse(capsys, workdir, status):
     [
         ("3 5\nthe 1 2 3 4 5\n", ":1: vectors of 5 numbers, and the model's words have 4: set "
          "model.encoder.width=5"),
+        ("3 ²\nthe 1 2 3 4\n", ":1: vectors of 1 numbers, .* model.encoder.width=1"),
         ("the 1 2 3\n", ":1: vectors of 3 numbers, .* model.encoder.width=3"),
         ("the 1 2 3 4\nfox 1 2\n", ":2: a word and 4 numbers are expected"),
         ("the 1 2 3 4\nfox 1 2 x 4\n", ":2: a word and 4 numbers are expected .*'x'"),
