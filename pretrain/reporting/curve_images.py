@@ -33,30 +33,41 @@ def draw_curves(
     """
     if not importlib.util.find_spec("matplotlib"):
         raise ValueError(f"images need matplotlib: {how_to_install('report')}")
-    families, missing = choose_fonts(map(escape, runs))
+    curves = {
+        title: {curve.file: curve for curve in list_curves(rows) if curve.file}
+        for title, rows in runs.items()
+    }
+    labels = {
+        name: escape(curve.label)
+        for run_curves in curves.values()
+        for name, curve in run_curves.items()
+    }
+    families, missing = choose_fonts([*map(escape, runs), *labels.values()])
     with using_fonts(families):
-        paths = _draw_files(runs, folder)
+        paths = _draw_files(runs, curves, labels, folder)
     if missing:
         report(describe_missing(missing))
     return paths
 
 
 def _draw_files(
-    runs: Mapping[str, Sequence[dict[str, Any]]], folder: pathlib.Path
+    runs: Mapping[str, Sequence[dict[str, Any]]],
+    curves: Mapping[str, Mapping[str, Curve]],
+    labels: Mapping[str, str],
+    folder: pathlib.Path,
 ) -> list[pathlib.Path]:
-    """Draw the files of `draw_curves` and return their paths."""
+    """Draw the files of `draw_curves` and return their paths.
+
+    Args:
+      runs, folder: as of `draw_curves`.
+      curves: {title: {name of the file: curve}}.
+      labels: {name of the file: title of the y axis}.
+    """
     # Not pyplot, whose choice of a backend would hide a notebook's own pictures.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     paths = []
-    curves = {
-        title: {curve.file: curve for curve in list_curves(rows) if curve.file}
-        for title, rows in runs.items()
-    }
-    labels = {
-        name: curve.label for run_curves in curves.values() for name, curve in run_curves.items()
-    }
     for name, label in labels.items():
         figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
         FigureCanvasAgg(figure)
@@ -66,7 +77,8 @@ def _draw_files(
                 shown = escape(title).replace("$", "\\$")  # $ would begin a formula
                 shown = shown if shown[:1] != "_" else f" {shown}"  # _ would hide it in the legend
                 _draw_run(axes, curve, rows, shown, f"C{number}")
-        axes.set(xlabel="step", ylabel=label)
+        axes.set_xlabel("step")
+        axes.set_ylabel(label, parse_math=False)  # $ would begin a formula
         axes.grid(alpha=0.3)
         axes.legend()
         figure.savefig(folder / name)

@@ -21,6 +21,7 @@ CURVES = (
 KEYS_WITHOUT_CURVE = ("step", "time", "tokens", "seconds", "heldout_targets", "heldout_rows")
 
 HELDOUT_PREFIX = "heldout_"
+MAX_NAME_BYTES = 200  # of an image without its suffix; systems allow names of 255
 
 
 def extract_series(rows: Iterable[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
@@ -82,11 +83,16 @@ def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
         if train:
             rest.append(Curve(None, label, train, heldout))
         elif heldout:
-            file = re.sub(r"\W+", "_", heldout)
+            file = shorten_name(re.sub(r"\W+", "_", heldout))
             while f"{file}.png" in (curve.file for curve in scores):
                 file += "_"
             scores.append(Curve(f"{file}.png", label, None, heldout))
     return sorted(found + scores, key=lambda curve: curve.heldout is None) + rest
+
+
+def shorten_name(name: str) -> str:
+    """Return the beginning of a name that has at most MAX_NAME_BYTES bytes in UTF-8."""
+    return name.encode()[:MAX_NAME_BYTES].decode(errors="ignore")
 
 
 def resolve_key(keys: Iterable[str], key: str) -> str | None:

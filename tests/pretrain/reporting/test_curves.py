@@ -48,3 +48,20 @@ def test_a_run_whose_name_begins_with_an_underscore_is_in_the_legend(tmp_path):
     """matplotlib leaves out such labels, with a warning."""
     pytest.importorskip("matplotlib")
     assert draw_curves({"_a": [{"step": 1, "loss": 3.0}]}, tmp_path)
+
+
+def test_a_source_may_have_any_name(tmp_path):
+    """Such as one that matplotlib reads as a formula, or that is longer than a file's name."""
+    pytest.importorskip("matplotlib")
+    names = ("$a^$", "x" * 300, "x" * 299 + "y", "\x1b[2J")
+    row = {"step": 1, "loss": 3.0} | {f"heldout_loss/{name}": 2.0 for name in names}
+    paths = draw_curves({"a": [row]}, tmp_path)
+    assert len({path for path in paths if path.exists()}) == len(names) + 1
+
+
+def test_letters_of_a_source_that_no_font_has_are_reported(tmp_path):
+    pytest.importorskip("matplotlib")
+    reported = []
+    letter = "\U0010fffd"  # for private use
+    draw_curves({"a": [{"step": 1, f"heldout_loss/{letter}": 3.0}]}, tmp_path, reported.append)
+    assert len(reported) == 1 and "U+10FFFD" in reported[0]
