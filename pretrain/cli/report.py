@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if not has_images:
         print(f"no images were written; they need matplotlib: {how_to_install('report')}")
     for workdir in args.workdir:
-        if record := goodput.read_ledger(epath.Path(workdir) / goodput.NAME):
+        # The page has reported the unreadable ones.
+        if record := goodput.read_ledger(epath.Path(workdir) / goodput.NAME, consequence=""):
             print(f"{workdir}: {goodput.format_goodput(record['seconds'], record['starts'])}")
     return 0
 

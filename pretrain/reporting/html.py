@@ -10,8 +10,10 @@ from typing import Any
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 # A template has this placeholder in a script element of type application/json.
 DATA_PLACEHOLDER = "__DATA__"
-# Escaped as JSON allows, so that no text can close the script element around it.
-JSON_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+# Escaped as JSON allows: what could close the script element around the data, and the halves of
+# characters, which UTF-8 lacks and Python makes of the names of files that are not UTF-8.
+ESCAPED = (*map(ord, "<>&\u2028\u2029"), *range(0xD800, 0xE000))
+JSON_ESCAPES = {code: f"\\u{code:04x}" for code in ESCAPED}
 
 
 def render_html(name: str, data: Any) -> str:

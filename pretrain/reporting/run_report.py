@@ -12,6 +12,7 @@ from etils import epath
 from data.corpus.buckets import check_bucket
 from data.corpus.json_lines import replace_nonfinite
 from data.corpus.paths import check_local, is_remote
+from data.store.atomic import write_atomically
 from pretrain.config import read_settings
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
@@ -51,7 +52,7 @@ def write_report(
     figures = {title: find_figures(workdir) for title, (workdir, _) in runs.items()}
     described = [describe_run(title, *run, figures[title]) for title, run in runs.items()]
     page = render_html("report", {"runs": described})
-    (folder / REPORT_NAME).write_text(page, encoding="utf-8")
+    write_atomically(folder / REPORT_NAME, page)
     if not write_images:
         return [folder / REPORT_NAME]
     images = draw_curves({title: rows for title, (_, rows) in runs.items()}, folder)
@@ -135,7 +136,7 @@ def describe_run(
     """
     config = read_settings(workdir / "config.json")
     rule = config.get("checkpoint")
-    ledger = goodput.read_ledger(workdir / goodput.NAME)
+    ledger = goodput.read_ledger(workdir / goodput.NAME, "the report has no goodput")
     scores_by_step = {}
     for row in rows:
         scores = {

@@ -184,10 +184,15 @@ class Ledger:
         write_atomically(self.path, json.dumps(content) + "\n")
 
 
-def read_ledger(path: epath.PathLike) -> dict[str, Any] | None:
+def read_ledger(
+    path: epath.PathLike, consequence: str = "a new ledger is started"
+) -> dict[str, Any] | None:
     """Return the ledger in a file, None if there is none or it is unreadable.
 
     An unreadable ledger is reported on the standard output; it does not stop a run.
+
+    Args:
+      consequence: what follows from an unreadable ledger, for the report; "" reports nothing.
     """
     path = epath.Path(path)
     if not path.exists():
@@ -207,7 +212,8 @@ def read_ledger(path: epath.PathLike) -> dict[str, Any] | None:
             return content
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         pass
-    print(f"{path} cannot be read; a new ledger is started")
+    if consequence:
+        print(f"{path} cannot be read; {consequence}")
     return None
 
 

@@ -1,7 +1,11 @@
 """The report page shows the contents of a run's files, for any number of runs, and fetches nothing."""
 
+import argparse
 import configparser
+import errno
 import json
+import os
+import pathlib
 import re
 import types
 
@@ -10,6 +14,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from pretrain.cli import report
 from pretrain.cli.report import find_patch_figures
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
@@ -76,6 +81,41 @@ def test_a_diverged_run_has_a_page(tmp_path):
     assert run["facts"]["steps"] == 12 and run["curves"][0]["train"][0][-1] == 10
     assert run["samples"]["rows"][0]["told"] == [[["cat", None]]]
     assert run["config"]["limit"] is None
+
+
+def test_a_name_that_is_not_utf_8_is_on_the_page(tmp_path):
+    """Linux allows any bytes in a path; Python reads them as halves of characters."""
+    store = os.fsdecode(b"caf\xe9")
+    write_rows(tmp_path / "w", 2, store=store)
+    (path,) = write_report([tmp_path / "w"], tmp_path / "out", write_images=False)
+    assert read_page_data(path)[1][0]["config"]["store"] == store
+
+
+def test_a_page_is_replaced_whole(tmp_path, monkeypatch):
+    write_rows(tmp_path / "w", 2)
+    (path,) = write_report([tmp_path / "w"], write_images=False)
+    before = path.read_text()
+
+    def write_half(path, content, *args, **kwargs):
+        with open(path, "wb") as file:
+            file.write(content[:9] if isinstance(content, bytes) else content[:9].encode())
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    for name in ("write_bytes", "write_text"):
+        monkeypatch.setattr(pathlib.Path, name, write_half)
+    with pytest.raises(OSError, match="No space left"):
+        write_report([tmp_path / "w"], write_images=False)
+    monkeypatch.undo()
+    assert path.read_text() == before
+
+
+def test_a_damaged_ledger_is_reported_once(tmp_path, monkeypatch, capsys):
+    write_rows(tmp_path / "w", 2)
+    (tmp_path / "w" / "goodput.json").write_text("{")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no images
+    assert report.run(argparse.Namespace(workdir=[str(tmp_path / "w")], output=None)) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "goodput.json" in line]
+    assert line.endswith("goodput.json cannot be read; the report has no goodput")
 
 
 def test_the_filters_of_a_diverged_model_are_not_drawn(tmp_path, monkeypatch, capsys):
