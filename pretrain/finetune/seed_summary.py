@@ -35,7 +35,8 @@ def format_seed_summary(
     """Return the best scores of runs and the commands to run next, as text.
 
     For several runs it also writes FOLDER/scores.json: {"metric", "runs": {workdir: {"step", name:
-    score}}, "mean": {name: ...}, "spread": {name: sample standard deviation}}.
+    score}}, "mean": {name: ...}, "spread": {name: sample standard deviation}}, where the last two
+    have the scores that all runs have.
 
     Args:
       folder: the folder of the runs.
@@ -48,20 +49,27 @@ def format_seed_summary(
     lines = []
     for workdir, (step, scores) in outcomes.items():
         task_names = [name for name in scores if "/" in name]
-        values = ", ".join(f"{name} {scores[name]:.4f}" for name in (*names, *task_names))
+        values = ", ".join(
+            # A checkpoint may be older than the command that names a metric.
+            f"{name} {scores[name]:.4f}" if name in scores else f"{name} not measured"
+            for name in (*names, *task_names)
+        )
         lines.append(f"{workdir}: best by {names[0]} at step {step:,}, held out: {values}")
     if len(workdirs) > 1:
-        by_name = {name: [scores[name] for _, scores in outcomes.values()] for name in names}
+        measured = [
+            name for name in names if all(name in scores for _, scores in outcomes.values())
+        ]
+        by_name = {name: [scores[name] for _, scores in outcomes.values()] for name in measured}
         mean, spread = (
             {name: reduce(values) for name, values in by_name.items()}
             for reduce in (statistics.fmean, statistics.stdev)
         )
         lines.append(
             f"{len(workdirs)} seeds: "
-            + ", ".join(f"{name} {mean[name]:.4f} (spread {spread[name]:.4f})" for name in names)
+            + ", ".join(f"{name} {mean[name]:.4f} (spread {spread[name]:.4f})" for name in measured)
         )
         runs = {
-            workdir: {"step": step} | {name: scores[name] for name in names}
+            workdir: {"step": step} | {name: scores[name] for name in names if name in scores}
             for workdir, (step, scores) in outcomes.items()
         }
         text = json.dumps(
