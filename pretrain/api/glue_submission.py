@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from data.store.atomic import write_atomically
@@ -31,7 +31,14 @@ IN_WORDS = ("mnli", "qnli", "rte")
 INDEX = ("index", "id", "idx")  # columns with the index of a test example
 
 
-def write_submission(best: SeedScores, name: str, file: str, folder: str, batch_size: int) -> None:
+def write_submission(
+    best: SeedScores,
+    name: str,
+    file: str,
+    folder: str,
+    batch_size: int,
+    report: Callable[[str], Any] = print,
+) -> None:
     """Write the predictions of the best run of a task to FOLDER/NAME.tsv, as GLUE accepts them.
 
     Args:
@@ -40,6 +47,7 @@ def write_submission(best: SeedScores, name: str, file: str, folder: str, batch_
       file: the unlabelled test set.
       folder: folder of the submission; created if it does not exist.
       batch_size: texts per batch.
+      report: receives a line about the file.
     """
     from data.examples.labelled_examples import read_records
     from pretrain.api.answering import make_answerer
@@ -74,7 +82,7 @@ def write_submission(best: SeedScores, name: str, file: str, folder: str, batch_
     rows = [("index", "prediction"), *zip(numbers, lines)]
     write_atomically(path, "".join(f"{number}\t{line}\n" for number, line in rows))
     note = f", {unlabelled:,} of them without a label" if unlabelled else ""
-    print(f"{path}: {len(lines):,} predictions of {workdir}{note}")
+    report(f"{path}: {len(lines):,} predictions of {workdir}{note}")
 
 
 def find_texts(

@@ -21,6 +21,7 @@ from typing import Any
 
 from data.corpus.paths import check_local
 from pretrain.api.glue_submission import FILES, SeedScores, write_submission
+from pretrain.terminal import print_notice
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
     scores = build_table(runs, args.mismatched)
     print(json.dumps(scores) if args.json else format_table(scores))
     for name, file in tests:
-        write_submission(runs[FILES[name]], name, file, args.output, args.batch_size)
+        # The standard output has one JSON object, or all that is told.
+        report = print_notice if args.json else print
+        write_submission(runs[FILES[name]], name, file, args.output, args.batch_size, report)
     return 0
 
 

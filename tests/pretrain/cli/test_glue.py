@@ -6,9 +6,11 @@ import errno
 import json
 import os
 import pathlib
+from types import SimpleNamespace
 
 import pytest
 
+from data.objectives import Classification
 from pretrain.__main__ import main
 from pretrain.api.glue_submission import FILES, find_texts, format_prediction, write_submission
 from pretrain.cli import glue
@@ -154,11 +156,30 @@ def test_the_verb_reads_runs_and_those_of_seeds(run_of, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_one_json_object_is_printed_beside_a_submission(run_of, tmp_path, monkeypatch, capsys):
+    """What is written is told on the standard error."""
+    run = SimpleNamespace(
+        data=SimpleNamespace(objective=Classification(columns=("sentence1", "sentence2", "label")))
+    )
+    monkeypatch.setattr(
+        "pretrain.inference.trained.open_trained", lambda *_, report: SimpleNamespace(run=run)
+    )
+    monkeypatch.setattr(
+        "pretrain.api.answering.make_answerer",
+        lambda trained, batch_size: lambda texts, places, first: [{"label": "0"} for _ in texts],
+    )
+    (tmp_path / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    words = [run_of("rte", "rte", {"accuracy": 0.7}), "--test", f"RTE={tmp_path / 'test.tsv'}"]
+    words += ["--output", str(tmp_path / "out")]
+    assert main(["glue", *words, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["scores"] == pytest.approx({"rte": 70})
+    assert "RTE.tsv: 1 predictions" in printed.err
+    assert main(["glue", *words]) == 0
+    assert "RTE.tsv: 1 predictions" in capsys.readouterr().out
+
+
 def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monkeypatch, capsys):
-    from types import SimpleNamespace
-
-    from data.objectives import Classification
-
     run = SimpleNamespace(
         data=SimpleNamespace(objective=Classification(columns=("premise", "hypothesis", "label")))
     )
