@@ -50,6 +50,9 @@ def evaluate_task(
       seed: the seed of the draw of examples.
       batch_size: the largest number of rows of a batch.
       attention: a list to which a line is appended for each attention kernel that is chosen.
+
+    Raises:
+      ValueError: a score is not a number.
     """
     scorer = make_scorer(trained, mesh, [] if attention is None else attention)
     rows, num_shortened, num_cut, examples = [], 0, 0, ExamplePool(pool)
@@ -60,11 +63,11 @@ def evaluate_task(
         rows.append(question_rows)
         num_shortened += is_shortened
         num_cut += is_cut
-    scores = _score_rows(rows, scorer, batch_size)
+    scores = _score_rows(questions, rows, scorer, batch_size)
     prior = None
     if answer_context is not None and not questions[0].is_open:
         prior_rows = [scorer.make_rows(q.place, answer_context, q.choices)[0] for q in questions]
-        prior = _score_rows(prior_rows, scorer, batch_size)
+        prior = _score_rows(questions, prior_rows, scorer, batch_size)
     found = [_make_answer(question, choices) for question, choices in zip(questions, scores)]
     numbers: dict[str, Any] = {
         "questions": len(questions),
@@ -129,13 +132,26 @@ def _summarize_answers(
 
 
 def _score_rows(
-    rows: Sequence[Sequence[ScoredRow]], scorer: Scorer, batch_size: int
+    questions: Sequence[InContextQuestion],
+    rows: Sequence[Sequence[ScoredRow]],
+    scorer: Scorer,
+    batch_size: int,
 ) -> list[list[Score]]:
-    """Return the scores of rows [question][choice], as lists of the same form."""
+    """Return the scores of rows [question][choice], as lists of the same form.
+
+    Raises ValueError, which names the question, where one is not a number: none is the largest.
+    """
     flat: Iterator[Score] = iter(
         scorer([row for question_rows in rows for row in question_rows], batch_size)
     )
-    return [[next(flat) for _ in question_rows] for question_rows in rows]
+    scores = [[next(flat) for _ in question_rows] for question_rows in rows]
+    for question, choices in zip(questions, scores, strict=True):
+        if any(math.isnan(log_p) for log_p, _, _ in choices):
+            raise ValueError(
+                f"{question.place}: a score is not a number, since the parameters or what is "
+                "computed from them are not finite; use another --step, or --dtype float32"
+            )
+    return scores
 
 
 def _make_answer(question: InContextQuestion, choices: Sequence[Score]) -> dict[str, Any]:

@@ -399,3 +399,11 @@ def test_the_verb_prints_one_object_and_writes_each_question(gpt2, tmp_path, cap
     ):
         assert main([*words, *extra]) == 2 and message in capsys.readouterr().err
     assert main([*words[:3], "--shots", "1"]) == 2 and "need --task" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("records", [CHOICE, OPEN])
+def test_scores_that_are_no_numbers_choose_no_answer(gpt2, questions, records):
+    """The largest of several NaN is the first, which may be right."""
+    params = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), gpt2.params)
+    with pytest.raises(ValueError, match=r"task.jsonl:1: a score is not a number.*another --step"):
+        evaluate_questions(dataclasses.replace(gpt2, params=params), questions(records))
