@@ -92,6 +92,7 @@ def evaluate_questions(
       ValueError: for bad options or questions, before any parameters are read.
     """
     _check_counts(shots=shots, seed=seed, batch_size=batch_size)
+    _check_paths(task=task, examples=examples)
     questions, pool = _read_task(task, examples)
     join_run()
     import jax
@@ -123,6 +124,15 @@ def _check_counts(**values: int) -> None:
     for name, value in values.items():
         if value < (least := int(name == "batch_size")):
             raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+
+
+def _check_paths(**paths: Any) -> None:
+    """Raise ValueError for an empty path, which is not one that is left out."""
+    for name, path in paths.items():
+        if path is not None and not os.fspath(path):
+            raise ValueError(
+                f"--{name} is given without a path, as by a variable of the shell that is not set"
+            )
 
 
 def _read_task(
@@ -166,6 +176,7 @@ def score_store(
     batch_size: int | None,
 ) -> tuple[int, Any, dict[str, float]]:
     """Return the step, the store and {name: score} of `evaluate`."""
+    _check_paths(labelled=labelled, store=store)
     with contextlib.ExitStack() as stack:
         if labelled:
             if store or split != "heldout":

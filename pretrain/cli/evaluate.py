@@ -98,7 +98,7 @@ def _add_task_arguments(task: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score a checkpoint and print the scores; return 0."""
-    if args.task:
+    if args.task is not None:
         args.batch_size = TASK_BATCH if args.batch_size is None else args.batch_size
         return run_task(args)
     if given := list_task_flags(args):

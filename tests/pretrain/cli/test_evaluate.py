@@ -105,6 +105,13 @@ def test_the_scores_of_a_diverged_model_are_null_in_json(workdir, monkeypatch, c
     assert evaluate(workdir[0], capsys, "--task", "f")["loss"] is None
 
 
+@pytest.mark.parametrize("flag", ["--labelled", "--store", "--task"])
+def test_an_empty_path_is_not_the_store_of_the_run(workdir, flag, capsys):
+    """Such as that of a variable of the shell that is not set."""
+    assert main(["evaluate", "--workdir", str(workdir[0]), flag, ""]) == 2
+    assert f"{flag} is given without a path" in capsys.readouterr().err
+
+
 def test_another_batch_size_has_the_same_scores(workdir, capsys):
     """Such as a smaller one where the memory for that of the run is missing."""
     folder, _ = workdir
