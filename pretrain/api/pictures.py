@@ -21,7 +21,6 @@ from pretrain.api.loading import load
 from pretrain.extras import how_to_install
 from pretrain.schema import Mesh
 from pretrain.terminal import print_notice
-from pretrain.workdir.metrics_file import read_metrics
 
 if TYPE_CHECKING:
     from models.config import ModelConfig
@@ -56,28 +55,33 @@ class Picture:
 def draw_curves(workdirs: str | os.PathLike[str] | Sequence[str]) -> list[Picture]:
     """Return the curves of one run, or of several to compare: loss, learning rate, throughput.
 
+    They are the images of the report.
+
     Args:
       workdirs: one workdir or several.
 
     Raises:
       FileNotFoundError: there are no metrics.
-      ValueError: matplotlib is not installed.
+      ValueError: matplotlib is not installed, or a workdir is given twice.
     """
     from pretrain.reporting.curve_images import draw_curves as draw_files
+    from pretrain.reporting.run_report import read_runs
 
-    runs = {each: read_metrics(_find_metrics(each)) for each in list_paths(workdirs)}
+    paths = list_paths(workdirs)
+    for each in paths:
+        _check_metrics(each)
+    runs = {title: rows for title, (_, rows) in read_runs(paths).items()}
     with tempfile.TemporaryDirectory() as folder:
         paths = draw_files(runs, pathlib.Path(folder), print_notice)
         return [Picture(path.stem, path.read_bytes()) for path in paths]
 
 
-def _find_metrics(workdir: str) -> epath.Path:
-    """Return the path of a run's metrics. Raises FileNotFoundError if there are none."""
+def _check_metrics(workdir: str) -> None:
+    """Raise FileNotFoundError if a run has no metrics."""
     check_bucket(workdir)
     path = epath.Path(workdir) / "metrics.jsonl"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; a run writes it at its first step")
-    return path
 
 
 def draw_attention(

@@ -231,6 +231,18 @@ def test_curves_are_pictures(folder, tmp_path):
     assert repr(pictures["loss"]) == f"Picture('loss', {len(pictures['loss'].png):,} bytes)"
 
 
+def test_curves_leave_out_what_is_damaged(tmp_path):
+    """As the report does; a run without a row has no curves to return."""
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "loss": "x"}\n')
+    (picture,) = api.draw_curves(tmp_path / "run")
+    assert picture.name == "loss"
+    path.write_text('{"step": 1, "lo')
+    with pytest.raises(FileNotFoundError, match=r"metrics\.jsonl has no rows to draw"):
+        api.draw_curves(tmp_path / "run")
+
+
 def test_attention_is_a_picture_per_layer(folder):
     pictures = api.draw_attention(folder / "run", QUESTION, heads=[2])
     assert [picture.name for picture in pictures] == ["encoder, layer 1", "encoder, layer 2"]
