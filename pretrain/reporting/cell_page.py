@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pretrain.reporting.html import escape_name
+
 SHADES = 8  # of each sign
 # Blue is negative, red is positive; opacity is the size.
 BLUE, RED = "33, 102, 200", "214, 60, 45"
@@ -49,21 +51,21 @@ def render_cell_page(title: str, notes: Iterable[str], texts: Iterable[ColouredT
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}{shades}</style>\n</head>\n<body>\n"
-        f"<h1>{html.escape(title)}</h1>\n{render_notes(notes)}"
+        f"<title>{escape_name(title)}</title>\n<style>{STYLE}{shades}</style>\n</head>\n<body>\n"
+        f"<h1>{escape_name(title)}</h1>\n{render_notes(notes)}"
         f"<pre>{render_parts(legend)}</pre>\n{sections}\n</body>\n</html>\n"
     )
 
 
 def render_notes(notes: Iterable[str]) -> str:
     """Return a paragraph for each line."""
-    return "".join(f"<p>{html.escape(note)}</p>\n" for note in notes)
+    return "".join(f"<p>{escape_name(note)}</p>\n" for note in notes)
 
 
 def render_text(text: ColouredText) -> str:
     """Return the section of a text."""
     return (
-        f"<section>\n<h2>{html.escape(text.title)}</h2>\n{render_notes(text.notes)}"
+        f"<section>\n<h2>{escape_name(text.title)}</h2>\n{render_notes(text.notes)}"
         f"<pre>{render_parts(text.parts)}</pre>\n</section>"
     )
 

@@ -3,9 +3,12 @@
 The page's content security policy forbids the browser to fetch anything.
 """
 
+import html
 import json
 import pathlib
 from typing import Any
+
+from pretrain.terminal import escape
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 # A template has this placeholder in a script element of type application/json.
@@ -25,3 +28,11 @@ def render_html(name: str, data: Any) -> str:
     before, after = (TEMPLATES / f"{name}.html").read_text(encoding="utf-8").split(DATA_PLACEHOLDER)
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return before + text.translate(JSON_ESCAPES) + after
+
+
+def escape_name(name: str) -> str:
+    """Return a name of a file or a workdir as text of HTML or SVG.
+
+    A name may have control characters, which XML lacks, and bytes that are not UTF-8.
+    """
+    return html.escape(escape(name))

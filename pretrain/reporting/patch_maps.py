@@ -9,7 +9,6 @@ N layers   H heads   S height and width of an image   C channels   G patches alo
 # pyright: reportMissingImports=false
 
 import base64
-import html
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 
 from data.images.image_files import encode_pixels
 from pretrain.reporting.fonts import choose_fonts, using_fonts
+from pretrain.reporting.html import escape_name
 from pretrain.terminal import escape
 
 COLOR = 230, 60, 20
@@ -91,7 +91,7 @@ def render_patch_page(title: str, images: Sequence[ImageMaps], layers: Sequence[
         f'.i{n} div {{ background-image: url("{url}"); }}\n' for n, url in enumerate(urls)
     )
     sections = "\n".join(
-        f'<section class="i{n}">\n<h2>{html.escape(one.title)}</h2>\n'
+        f'<section class="i{n}">\n<h2>{escape_name(one.title)}</h2>\n'
         f'<div class="layer"><figure><div></div>the image</figure></div>\n'
         + "".join(render_layer(one, layer) for layer in layers)
         + "</section>"
@@ -101,8 +101,8 @@ def render_patch_page(title: str, images: Sequence[ImageMaps], layers: Sequence[
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>{html.escape(title)}</title>\n<style>{STYLE}{backgrounds}</style>\n</head>\n"
-        f"<body>\n<h1>{html.escape(title)}</h1>\n<p>{LEGEND}</p>\n{sections}\n</body>\n</html>\n"
+        f"<title>{escape_name(title)}</title>\n<style>{STYLE}{backgrounds}</style>\n</head>\n"
+        f"<body>\n<h1>{escape_name(title)}</h1>\n<p>{LEGEND}</p>\n{sections}\n</body>\n</html>\n"
     )
 
 

@@ -1,10 +1,10 @@
 """A piano roll: the notes of a piece as an SVG picture, time to the right and pitch upwards."""
 
 import math
-from html import escape
 
 from data.music.notes import Note, Piece
 from data.music.pitch_names import name_pitch
+from pretrain.reporting.html import escape_name
 
 COLORS = ("#c0392b", "#d68910", "#1e8449", "#2471a3", "#7d3c98", "#117a65", "#5d6d7e", "#a04000")
 SEMITONE = 6  # [px] height of a semitone
@@ -42,7 +42,7 @@ def draw_piano_roll(piece: Piece, title: str, given_until: float = 0.0) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{MARGIN_LEFT + width + MARGIN}" '
         f'height="{bottom + MARGIN}" font-family="sans-serif" font-size="10">',
         '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{MARGIN_LEFT}" y="15" font-size="12">{escape(title)}</text>',
+        f'<text x="{MARGIN_LEFT}" y="15" font-size="12">{escape_name(title)}</text>',
     ]
     for pitch in range(lowest, highest + 1):
         if pitch % 12 == 0:
