@@ -21,7 +21,12 @@ def list_arguments(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
 
 def _format_value(value: Any) -> str:
     """Return a value as the text that `pretrain.overrides.parse_override` reads."""
-    return repr(tuple(value)) if isinstance(value, (list, tuple)) else str(value)
+    if getattr(value, "ndim", 0):  # an array of NumPy
+        value = value.tolist()
+    if not isinstance(value, (list, tuple)):
+        return str(value)
+    # The representation of NumPy's numbers is no literal.
+    return repr(tuple(each.item() if hasattr(each, "item") else each for each in value))
 
 
 def format_path(path: str | os.PathLike[str]) -> str:

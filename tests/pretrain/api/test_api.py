@@ -231,6 +231,17 @@ def test_curves_are_pictures(folder, tmp_path):
     assert repr(pictures["loss"]) == f"Picture('loss', {len(pictures['loss'].png):,} bytes)"
 
 
+def test_overrides_may_be_numbers_of_numpy():
+    overrides = {
+        "train.steps": np.int64(5),
+        "data.rates": [np.float64(0.5), 2],
+        "evaluate.metrics": [np.str_("f1")],
+    }
+    run = load("bert_tiny", list_arguments(overrides))
+    assert (run.train.steps, run.data.rates, run.evaluate.metrics) == (5, (0.5, 2), ("f1",))
+    assert load("bert_tiny", list_arguments({"data.rates": np.ones(2)})).data.rates == (1, 1)
+
+
 def test_curves_leave_out_what_is_damaged(tmp_path):
     """As the report does; a run without a row has no curves to return."""
     path = tmp_path / "run" / "metrics.jsonl"
