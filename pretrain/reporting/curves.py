@@ -51,8 +51,8 @@ class Curve(NamedTuple):
 def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     """Return the curves of a run.
 
-    The order: the curves of `CURVES` with held-out values and the scores that exist only for
-    held-out rows, the other curves of `CURVES`, then all further keys.
+    Each has a label of its own. The order: the curves of `CURVES` with held-out values and the
+    scores that exist only for held-out rows, the other curves of `CURVES`, then all further keys.
     """
     keys = dict.fromkeys(
         key for row in rows for key, value in row.items() if isinstance(value, int | float)
@@ -69,7 +69,7 @@ def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     known = {*KEYS_WITHOUT_CURVE, *(key for curve in found for key in curve[2:])}
     known |= {key for key in keys if key.endswith(("/rows", "/targets"))}
     losses = [extract_series(rows, key) for key in ("loss", HELDOUT_PREFIX + "loss")]
-    scores, rest = [], []
+    scores, rest, labels = [], [], {curve.label for curve in found}
     for name in dict.fromkeys(key.removeprefix(HELDOUT_PREFIX) for key in keys if key not in known):
         train, heldout = (
             key
@@ -80,6 +80,9 @@ def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
         if train and not any(extract_series(rows, train)[1]):
             train = None
         label = name.replace("_", " ")
+        if label in labels:  # "accuracy" stands for another key, and the page finds it by the label
+            label = f"{label} ({train or heldout})"
+        labels.add(label)
         if train:
             rest.append(Curve(None, label, train, heldout))
         elif heldout:

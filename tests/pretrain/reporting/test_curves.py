@@ -34,6 +34,17 @@ def test_no_picture_overwrites_another():
     assert len(set(files)) == len(files) and len([f for f in files if "a_b" in f]) == 2
 
 
+def test_each_curve_has_a_label_of_its_own():
+    """The page finds a curve by its label. Of a text-to-text run both are there: the accuracy of
+    tokens, and that of the classes that the texts name.
+    """
+    row = {"step": 1, "loss": 3.0, "text2text_accuracy": 0.5}
+    row |= {"heldout_text2text_accuracy": 0.4, "heldout_accuracy": 0.8}
+    curves = {curve.label: curve.heldout for curve in list_curves([row])}
+    assert curves["accuracy"] == "heldout_text2text_accuracy"
+    assert curves["accuracy (heldout_accuracy)"] == "heldout_accuracy"
+
+
 def test_the_image_of_a_single_value_shows_it(tmp_path):
     image = pytest.importorskip("matplotlib.image")
     (path,) = draw_curves({"a": [{"step": 1, "loss": 3.0}]}, tmp_path)
