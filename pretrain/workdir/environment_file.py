@@ -23,6 +23,17 @@ if TYPE_CHECKING:
     from jax.sharding import Mesh
 
 NAME = "environment.jsonl"
+# Of what reports read.
+FORM = {
+    "time": int | float,
+    "device": str,
+    "devices": int | float,
+    "mesh": dict,
+    "packages": dict,
+    "flops_per_step": int | float | None,
+    "peak_flops": int | float | None,
+}
+LATEST = 8.64e12  # [s] the last time that a browser can show
 PACKAGES = (
     DISTRIBUTION,
     "jax",
@@ -75,7 +86,13 @@ def read_starts(workdir: epath.PathLike) -> list[dict[str, Any]]:
 
     Damaged lines are left out and reported: only reports use the file.
     """
-    return report_step_lines(epath.Path(workdir) / NAME)
+    return report_step_lines(epath.Path(workdir) / NAME, is_sound=is_start)
+
+
+def is_start(line: dict[str, Any]) -> bool:
+    """Return whether what a line has of a start has the form that `add_start` writes."""
+    has_form = all(isinstance(line[name], kind) for name, kind in FORM.items() if name in line)
+    return has_form and 0 <= line.get("time", 0) <= LATEST
 
 
 def _find_version(name: str) -> str | None:

@@ -28,7 +28,29 @@ def add_samples(path: epath.PathLike, line: dict[str, Any]) -> None:
 
 def read_samples(path: epath.PathLike) -> list[dict[str, Any]]:
     """Return the lines of a file in the order of their steps; [] if there is no file."""
-    return report_step_lines(path, "samples")
+    return report_step_lines(path, "samples", is_sound=has_samples)
+
+
+def has_samples(line: dict[str, Any]) -> bool:
+    """Return whether a line has samples in the form that training writes."""
+    samples = line["samples"]
+    return isinstance(samples, list) and all(
+        isinstance(sample, dict)
+        and _is_list_of(str, sample.get("text"))
+        and _is_list_of(dict, sample.get("gaps"))
+        and all(
+            isinstance(gap.get("right"), str)
+            and isinstance(gap.get("told"), str)
+            and isinstance(gap.get("probability", ""), int | float | None)
+            for gap in sample["gaps"]
+        )
+        for sample in samples
+    )
+
+
+def _is_list_of(kind: type, value: Any) -> bool:
+    """Return whether a JSON value is a list of values of a kind."""
+    return isinstance(value, list) and all(isinstance(each, kind) for each in value)
 
 
 def group_by_row(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ which a killed writer leaves, is not damage.
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from etils import epath
@@ -30,9 +31,18 @@ def read_step_lines(path: epath.PathLike, *required: str) -> tuple[list[dict[str
     return rows, len(lines) - len(rows)
 
 
-def report_step_lines(path: epath.PathLike, *required: str) -> list[dict[str, Any]]:
-    """Return the rows of `read_step_lines`; a line on standard error counts the damaged ones."""
-    rows, num_damaged = read_step_lines(path, *required)
+def report_step_lines(
+    path: epath.PathLike, *required: str, is_sound: Callable[[dict[str, Any]], bool] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of `read_step_lines`; a line on standard error counts the damaged ones.
+
+    Args:
+      required: as of `read_step_lines`.
+      is_sound: returns whether a row has the form that its readers rely on; others are damaged.
+    """
+    found, num_damaged = read_step_lines(path, *required)
+    rows = [*filter(is_sound, found)] if is_sound else found
+    num_damaged += len(found) - len(rows)
     if num_damaged:
         print(
             f"{path}: {num_damaged:,} damaged lines are left out, {len(rows):,} are read",

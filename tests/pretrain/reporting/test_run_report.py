@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from data.corpus.json_lines import format_json_lines
 from pretrain.cli import report
 from pretrain.cli.report import find_patch_figures
 from pretrain.config import Mesh
@@ -89,6 +90,45 @@ def test_a_name_that_is_not_utf_8_is_on_the_page(tmp_path):
     write_rows(tmp_path / "w", 2, store=store)
     (path,) = write_report([tmp_path / "w"], tmp_path / "out", write_images=False)
     assert read_page_data(path)[1][0]["config"]["store"] == store
+
+
+GAP = {"right": "dog", "told": "cat", "probability": 0.5}
+SAMPLES = [{"text": ["The", ""], "gaps": [GAP]}]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        3,
+        [3],
+        [{"text": "The", "gaps": [GAP]}],
+        [{"text": ["The", 3], "gaps": [GAP]}],
+        [{"text": ["The", ""]}],
+        [{"text": ["The", ""], "gaps": [GAP | {"told": None}]}],
+        [{"text": ["The", ""], "gaps": [{"told": "cat", "probability": 0.5}]}],
+    ],
+)
+def test_samples_of_another_form_are_damaged_lines(tmp_path, samples, capsys):
+    write_rows(tmp_path / "w", 2)
+    lines = [{"step": n, "samples": each} for n, each in ((1, samples), (2, SAMPLES))]
+    (tmp_path / "w" / samples_file.NAME).write_text(format_json_lines(lines))
+    (path,) = write_report([tmp_path / "w"], tmp_path / "out", write_images=False)
+    assert read_page_data(path)[1][0]["samples"]["steps"] == [2]
+    assert "samples.jsonl: 1 damaged lines are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change", [{"time": "now"}, {"time": 1e300}, {"mesh": None}, {"device": 3}, {"peak_flops": "1"}]
+)
+def test_starts_of_another_form_are_damaged_lines(tmp_path, change, capsys):
+    write_rows(tmp_path / "w", 2)
+    path = tmp_path / "w" / environment_file.NAME
+    environment_file.add_start(tmp_path / "w", 0, make_mesh(Mesh(-1)), 1, 1.0, 10.0)
+    line = json.loads(path.read_text())
+    path.write_text(format_json_lines([line | change, line | {"step": 1}]))
+    (path,) = write_report([tmp_path / "w"], tmp_path / "out", write_images=False)
+    assert [start["step"] for start in read_page_data(path)[1][0]["environment"]] == [1]
+    assert "environment.jsonl: 1 damaged lines are left out" in capsys.readouterr().err
 
 
 def test_a_page_is_replaced_whole(tmp_path, monkeypatch):
