@@ -87,7 +87,8 @@ def _compute_bleu(written: list[str], answers: list[str]) -> float:
     """Return sacreBLEU (Post 2018), out of 100."""
     import sacrebleu
 
-    return sacrebleu.corpus_bleu(written, [answers]).score
+    # `force` changes no score; without it each evaluation prints advice on tokenized texts.
+    return sacrebleu.corpus_bleu(written, [answers], force=True).score
 
 
 def _make_label_metric(score: CompareLabels) -> Callable[..., Any]:

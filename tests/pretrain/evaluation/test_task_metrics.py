@@ -95,3 +95,13 @@ def test_invalid_metrics_are_refused(monkeypatch):
     ):
         check_metrics(("accuracy", "matthews"), "classification")
     check_metrics(("pearson",), "regression")
+
+
+def test_bleu_gives_no_advice_that_cannot_be_followed(caplog):
+    """sacreBLEU names its parameter `force` where many texts end in a blank and a full stop."""
+    sacrebleu = pytest.importorskip("sacrebleu")
+    texts = ["the old fox runs ."] * 200
+    right = [*texts[1:], "the old dog runs ."]
+    score = task_metrics.METRICS["bleu"].compute_score(texts, right)
+    assert not caplog.records
+    assert score == sacrebleu.corpus_bleu(texts, [right]).score
