@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     scores = build_table(runs, args.mismatched)
     print(json.dumps(scores) if args.json else format_table(scores))
     for name, file in tests:
-        # The standard output has one JSON object, or all that is told.
+        # The standard output has one JSON object, or all lines.
         report = print_notice if args.json else print
         write_submission(runs[FILES[name]], name, file, args.output, args.batch_size, report)
     return 0

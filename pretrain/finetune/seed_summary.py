@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from data.store.atomic import write_atomically
 from pretrain.command import PROGRAM
@@ -27,6 +27,32 @@ def find_best_checkpoint(workdir: str, name: str) -> tuple[int, dict[str, float]
     if step is None:
         raise ValueError(f"{workdir}: no checkpoint has {name} of the held-out split")
     return step, scores[step]
+
+
+def write_seed_scores(
+    folder: str, names: Sequence[str], outcomes: Mapping[str, tuple[int, dict[str, float]]]
+) -> str:
+    """Write FOLDER/scores.json, see `format_seed_summary`, and return the line of the means.
+
+    Args:
+      folder: the folder of the runs.
+      names: the names of the scores.
+      outcomes: {workdir: (step, scores)} of the best checkpoints.
+    """
+    measured = [name for name in names if all(name in scores for _, scores in outcomes.values())]
+    by_name = {name: [scores[name] for _, scores in outcomes.values()] for name in measured}
+    mean, spread = (
+        {name: reduce(values) for name, values in by_name.items()}
+        for reduce in (statistics.fmean, statistics.stdev)
+    )
+    runs = {
+        workdir: {"step": step} | {name: scores[name] for name in names if name in scores}
+        for workdir, (step, scores) in outcomes.items()
+    }
+    text = json.dumps({"metric": names[0], "runs": runs, "mean": mean, "spread": spread}, indent=1)
+    write_atomically(os.path.join(folder, "scores.json"), text + "\n")
+    means = (f"{name} {mean[name]:.4f} (spread {spread[name]:.4f})" for name in measured)
+    return f"{len(outcomes)} seeds: {', '.join(means)}"
 
 
 def format_seed_summary(
@@ -56,26 +82,7 @@ def format_seed_summary(
         )
         lines.append(f"{workdir}: best by {names[0]} at step {step:,}, held out: {values}")
     if len(workdirs) > 1:
-        measured = [
-            name for name in names if all(name in scores for _, scores in outcomes.values())
-        ]
-        by_name = {name: [scores[name] for _, scores in outcomes.values()] for name in measured}
-        mean, spread = (
-            {name: reduce(values) for name, values in by_name.items()}
-            for reduce in (statistics.fmean, statistics.stdev)
-        )
-        lines.append(
-            f"{len(workdirs)} seeds: "
-            + ", ".join(f"{name} {mean[name]:.4f} (spread {spread[name]:.4f})" for name in measured)
-        )
-        runs = {
-            workdir: {"step": step} | {name: scores[name] for name in names if name in scores}
-            for workdir, (step, scores) in outcomes.items()
-        }
-        text = json.dumps(
-            {"metric": names[0], "runs": runs, "mean": mean, "spread": spread}, indent=1
-        )
-        write_atomically(os.path.join(folder, "scores.json"), text + "\n")
+        lines.append(write_seed_scores(folder, names, outcomes))
     scores_by_number = {number: outcomes[workdir][1] for number, workdir in enumerate(workdirs)}
     number = find_best_step(scores_by_number, names[0])
     assert number is not None, "`find_best_checkpoint` has found the score in each run"

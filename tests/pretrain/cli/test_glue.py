@@ -157,7 +157,7 @@ def test_the_verb_reads_runs_and_those_of_seeds(run_of, tmp_path, capsys):
 
 
 def test_one_json_object_is_printed_beside_a_submission(run_of, tmp_path, monkeypatch, capsys):
-    """What is written is told on the standard error."""
+    """The lines on the written files are on the standard error."""
     run = SimpleNamespace(
         data=SimpleNamespace(objective=Classification(columns=("sentence1", "sentence2", "label")))
     )
