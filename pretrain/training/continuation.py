@@ -1,5 +1,7 @@
 """What may change when a run is continued, and how the change is reported."""
 
+import shlex
+
 from etils import epath
 
 from data.mixed_stream import MixedStream, split_stream
@@ -44,10 +46,12 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
             print(f"{workdir}: no step was finished; changed: " + "; ".join(changes))
         return None
     if changes and not allow_changes:
+        file, folder = shlex.quote(str(path)), shlex.quote(str(workdir))
         raise ConfigError(
             f"{workdir} holds a run of another configuration: "
             + "; ".join(changes)
-            + ". Name a new --workdir, or add --allow-changes"
+            + f". `train {file} --workdir {folder}` resumes it with its values. Name a new "
+            "--workdir, or add --allow-changes"
         )
     for line in changes:
         print(f"changed on continuing: {line}")

@@ -4,6 +4,7 @@ and what is printed.
 
 import dataclasses
 import json
+import shlex
 
 import numpy as np
 import pytest
@@ -62,6 +63,21 @@ def test_a_warmup_as_long_as_the_run_is_reported(run, decay):
     assert "optimizer.warmup_steps=10 is not shorter than the schedule of 10 steps" in line
     assert line.endswith("rises for 9 steps")
     assert not continuation.describe_schedule(with_steps(run, 10, warmup_steps=9), None, 0)
+
+
+@pytest.mark.fast
+def test_the_refusal_of_a_change_names_the_command_that_keeps_the_settings(run, tmp_path):
+    """A run was begun with path=value arguments, and is resumed without them."""
+    workdir = epath.Path(tmp_path / "a run")
+    workdir.mkdir()
+    (workdir / "config.json").write_text(to_json(run))
+    (workdir / "metrics.jsonl").write_text('{"step": 1}\n')
+    with pytest.raises(ConfigError) as caught:
+        continuation.check_workdir(with_steps(run, 10), workdir, allow_changes=False)
+    file, folder = shlex.quote(str(workdir / "config.json")), shlex.quote(str(workdir))
+    assert f"`train {file} --workdir {folder}` resumes it with its values" in str(caught.value)
+    same = load(str(workdir / "config.json"))
+    assert continuation.check_workdir(same, workdir, allow_changes=False) == run
 
 
 def test_another_batch_size_continues_after_the_rows_that_were_read(configs, run, tmp_path, capsys):
