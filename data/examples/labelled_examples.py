@@ -134,7 +134,8 @@ def _make_example(
             known = ", ".join(map(repr, record))[:200]
             raise ValueError(
                 f"{place}: no column {name!r}; there are {known}. "
-                "--columns names the texts and the label"
+                "--columns names the texts and the label for `finetune`; `evaluate` reads the "
+                "columns of the run"
             )
     texts = tuple(parse_text(record[name], f"{place}: column {name!r}") for name in columns.texts)
     try:

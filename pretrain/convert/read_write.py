@@ -262,6 +262,11 @@ def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Mod
             f"{folder / CONFIG}: model_type {model_type!r}: transformers has no such model, so "
             "there are no names by which its tensors could be imported"
         )
+    if model_type is None and (folder / "checkpoints").is_dir():
+        raise FolderError(
+            f"{folder}: this is a workdir of Cloze, which needs no import. `export --workdir "
+            f"{folder} --output FOLDER` writes a folder of transformers"
+        )
     if model_type not in CONVERTERS:
         raise FolderError(
             f"{folder / CONFIG}: model_type {model_type!r} cannot be imported; "

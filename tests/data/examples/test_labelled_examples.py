@@ -93,7 +93,8 @@ def test_three_forms_are_the_same_examples(tmp_path):
         (
             "a.jsonl",
             '{"text": "a", "label": 1}\n{"text": "b"}\n',
-            r"a.jsonl:2: no column 'label'; there are 'text'. --columns names",
+            r"a.jsonl:2: no column 'label'; there are 'text'. --columns names the texts and the "
+            "label for `finetune`; `evaluate` reads the columns of the run",
         ),
         (
             "a.jsonl",

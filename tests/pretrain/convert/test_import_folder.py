@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 from pretrain.convert import safe_folder as folders
 from pretrain.convert.export_folder import replace_export, write_tensors
 from pretrain.convert.hub.snapshot import choose_files
+from pretrain.convert.read_write import open_model
 from pretrain.convert.safe_folder import (
     FolderError,
     FolderTensors,
@@ -241,6 +242,13 @@ def test_wrong_folders(tmp_path):
         FolderError, match="it has adapter.safetensors and no model.safetensors.index.json"
     ):
         FolderTensors(tmp_path)
+
+
+def test_a_workdir_is_named_as_such(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text('{"format": 3, "type": "Run"}')
+    with pytest.raises(FolderError, match="is a workdir of Cloze.*`export --workdir .* --output"):
+        open_model(tmp_path)
 
 
 def test_code_in_a_folder_is_skipped_and_reported(tmp_path):
