@@ -266,7 +266,7 @@ def check_rows(
         if batch_size % divisor or batch_size < 1:
             raise ConfigError(
                 f"data.batch_size={batch_size} does not divide into {divisor_terms}; it must be a "
-                f"multiple of {divisor}"
+                f"multiple of {divisor}, at least {divisor}"
             )
         return
     for name, rows in objective.count_part_rows(batch_size).items():

@@ -230,6 +230,7 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
             "data.batch_size=12 does not divide into train.microbatches=1 on data x fsdp = 8 devices",
         ),
         (["train.microbatches=2"], "it must be a multiple of 16"),
+        (["data.batch_size=0"], "it must be a multiple of 8, at least 8"),
         (["mesh.model=3"], "does not cover 8 devices"),
         (
             ["model.vocab=32"],
