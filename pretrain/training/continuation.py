@@ -48,10 +48,9 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
     if changes and not allow_changes:
         file, folder = shlex.quote(str(path)), shlex.quote(str(workdir))
         raise ConfigError(
-            f"{workdir} holds a run of another configuration: "
-            + "; ".join(changes)
-            + f". `train {file} --workdir {folder}` resumes it with its values. Name a new "
-            "--workdir, or add --allow-changes"
+            f"{workdir} (`train {file} --workdir {folder}` resumes it as it is) holds a run of "
+            f"another configuration: {'; '.join(changes)}. Name a new --workdir, or add "
+            "--allow-changes"
         )
     for line in changes:
         print(f"changed on continuing: {line}")

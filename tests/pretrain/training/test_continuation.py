@@ -75,7 +75,7 @@ def test_the_refusal_of_a_change_names_the_command_that_keeps_the_settings(run, 
     with pytest.raises(ConfigError) as caught:
         continuation.check_workdir(with_steps(run, 10), workdir, allow_changes=False)
     file, folder = shlex.quote(str(workdir / "config.json")), shlex.quote(str(workdir))
-    assert f"`train {file} --workdir {folder}` resumes it with its values" in str(caught.value)
+    assert f"`train {file} --workdir {folder}` resumes it as it is" in str(caught.value)
     same = load(str(workdir / "config.json"))
     assert continuation.check_workdir(same, workdir, allow_changes=False) == run
 
