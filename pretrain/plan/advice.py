@@ -81,9 +81,12 @@ def search_variants(
       max_variants: number of variants to return.
 
     Returns:
-      [{words, plan}], sorted by the lower bound of the step time.
+      [{words, plan}], sorted by the lower bound of the step time; [] if no variant fits.
+
+    Raises:
+      ConfigError: there is nothing to try, or nothing could be compiled.
     """
-    compiled = []
+    compiled, reason = [], None
     candidates = list(iterate_variants(run, len(machine.devices)))
     if not candidates:
         raise ConfigError(
@@ -95,10 +98,15 @@ def search_variants(
         try:
             facts = plan_run(override_run(run, overrides), machine, evaluation=False, quick=quick)
         except (ConfigError, ValueError) as error:
+            reason = error
             report(f"{prefix}: {error}")
             continue
         report("; ".join([f"{prefix}: {summarize_plan(facts)}", *facts["exchange"][1:]]))
         compiled.append({"words": overrides, "plan": facts})
+    if not compiled:
+        raise ConfigError(
+            f"none of the {len(candidates)} configurations was compiled; the last one: {reason}"
+        )
     fitting = [variant for variant in compiled if variant["plan"]["fits"]]
     return sorted(fitting, key=lambda variant: variant["plan"]["step_seconds_bound"] or math.inf)[
         :max_variants

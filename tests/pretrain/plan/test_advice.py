@@ -122,3 +122,16 @@ def test_the_search_gives_the_fastest_that_fit():
     assert splits == {f"mesh.fsdp={2**power}" for power in range(5)}
     for line in messages:
         assert line.endswith("; odd parts") == ("mesh.fsdp=16 " in line), line
+
+
+def test_a_search_of_which_nothing_compiles_says_so(monkeypatch):
+    """Not that nothing fits: memory is not what is missing."""
+
+    def refuse(*arguments, **options):
+        raise ConfigError("data.objective.length=512: the model has 128 positions")
+
+    monkeypatch.setattr(advice, "plan_run", refuse)
+    messages = []
+    with pytest.raises(ConfigError, match=r"^none of the \d+ configurations .* 128 positions$"):
+        advice.search_variants(load("bert_base"), SIXTEEN, messages.append)
+    assert messages
