@@ -11,6 +11,7 @@ from typing import Any
 
 from pretrain.convert.hub.export_files import list_export_files
 from pretrain.convert.hub.upload import MESSAGE, Pushed, Target, check_target, upload_files
+from pretrain.convert.lost_rates import list_lost_rates
 from pretrain.publish.export import DEFAULTS, ExportOptions, export_run
 
 
@@ -26,7 +27,8 @@ def push_run(
       workdir: the workdir of the run.
       target: the repository.
       options: of the export; its model card loads the repository.
-      report: receives a line before the upload.
+      report: receives a line for each dropout rate that the export loses, and one before the
+        upload.
 
     Raises:
       HubError: as `check_target`, which precedes the export, and `upload_files`.
@@ -38,8 +40,10 @@ def push_run(
         exported = export_run(
             workdir, folder, dataclasses.replace(options, place=target.repository)
         )
+        trained = exported.trained
+        if options.format == "transformers":
+            for line in list_lost_rates(trained.run.model, trained.encoding):
+                report(line)
         if target.message == MESSAGE:
-            target = dataclasses.replace(
-                target, message=f"{MESSAGE} at step {exported.trained.step:,}"
-            )
+            target = dataclasses.replace(target, message=f"{MESSAGE} at step {trained.step:,}")
         return upload_files(list_export_files(folder), target, report)

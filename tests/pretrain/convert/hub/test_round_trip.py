@@ -9,6 +9,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.convert.hub.upload import Target, push_folder
 from pretrain.inference.trained import open_trained
+from pretrain.publish import push
 
 
 def flatten(tree, prefix=""):
@@ -57,6 +58,16 @@ def test_pushed_and_imported(hub, imported, tmp_path, capsys):
     assert 'base_model: "ann/small"\n---' in card and f"`hf://ann/small@{commit}`" in card
     assert hub.repositories["lab/copy"].private
     assert hub.files("lab/copy")["model.safetensors"] == hub.files("ann/small")["model.safetensors"]
+
+
+def test_a_push_names_the_rates_that_it_loses(hub, imported, monkeypatch, capsys):
+    """As an export; the form of JAX loses none."""
+    monkeypatch.setattr(push, "list_lost_rates", lambda model, encoding: ["model.x=0.5 is lost"])
+    for form, expected in (("transformers", 1), ("jax", 0)):
+        repository = f"ann/{form}"
+        words = ["push", "--workdir", str(imported), "--repo", repository, "--format", form]
+        assert main(words) == 0
+        assert capsys.readouterr().out.count("model.x=0.5 is lost\n") == expected
 
 
 def test_a_stranger_loads_it_with_transformers(hub, exported, tmp_path):
