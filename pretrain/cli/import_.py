@@ -92,7 +92,7 @@ def format_summary(
         ]
         return "\n".join(lines)
     if isinstance(opened.encoding, ImageEncoding):
-        return "\n".join([*lines, *describe_images(model, workdir)])
+        return "\n".join([*lines, *describe_images(run, workdir)])
     vocabulary = opened.vocabulary
     if model.characters:
         lines += [
@@ -106,23 +106,31 @@ def format_summary(
     lines += [
         f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {model.vocab:,}",
         "next:",
-        f"  {PROGRAM} prepare TEXT{document} --output STORE --vocabulary {workdir}/vocabulary",
-        f"  {PROGRAM} evaluate --workdir {workdir} --store STORE",
-        f"  {PROGRAM} train {workdir}/config.json --workdir {workdir} "
-        "data.store=STORE train.steps=N",
     ]
-    return "\n".join(lines)
+    if not run.data.store:
+        lines.append(
+            f"  {PROGRAM} prepare TEXT{document} --output STORE --vocabulary {workdir}/vocabulary"
+        )
+    return "\n".join([*lines, *list_commands(run, workdir)])
 
 
-def describe_images(model: Any, workdir: str) -> list[str]:
+def list_commands(run: Run, workdir: str) -> list[str]:
+    """Return the commands that score and train an imported model, whose store may be configured."""
+    store, data = ("", "") if run.data.store else (" --store STORE", " data.store=STORE")
+    return [
+        f"  {PROGRAM} evaluate --workdir {workdir}{store}",
+        f"  {PROGRAM} train {workdir}/config.json --workdir {workdir}{data} train.steps=N",
+    ]
+
+
+def describe_images(run: Run, workdir: str) -> list[str]:
     """Return lines on what a model of images reads, and the commands to run next."""
+    model: Any = run.model
     size = f"{model.image_size} x {model.image_size}"
     return [
         f"  reads images of {size} pixels, {model.channels} channels; {model.classes:,} classes",
         "next:",
-        f"  {PROGRAM} evaluate --workdir {workdir} --store STORE",
-        f"  {PROGRAM} train {workdir}/config.json --workdir {workdir} "
-        "data.store=STORE train.steps=N",
+        *list_commands(run, workdir),
     ]
 
 

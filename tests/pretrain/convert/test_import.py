@@ -2,6 +2,7 @@
 clearly.
 """
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -491,4 +492,10 @@ def test_the_printed_next_command_prepares_what_the_model_reads(model, words):
         vocabulary=SimpleNamespace(kind="sentencepiece", size=100),
     )
     args = SimpleNamespace(workdir="runs/theirs", folder="theirs")
-    assert words in format_summary(args, opened, make_starting_run(model), (), ())
+    run = make_starting_run(model)
+    assert words in format_summary(args, opened, run, (), ())
+    # a store that the import was given is the one that is read
+    run = dataclasses.replace(run, data=dataclasses.replace(run.data, store="runs/store"))
+    summary = format_summary(args, opened, run, (), ())
+    assert "prepare" not in summary and "STORE" not in summary
+    assert "train runs/theirs/config.json --workdir runs/theirs train.steps=N" in summary
