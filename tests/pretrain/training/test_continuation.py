@@ -80,6 +80,17 @@ def test_the_refusal_of_a_change_names_the_command_that_keeps_the_settings(run, 
     assert continuation.check_workdir(same, workdir, allow_changes=False) == run
 
 
+@pytest.mark.fast
+def test_no_command_is_named_whose_file_is_in_a_bucket(run, monkeypatch):
+    """`train` reads a configuration of this machine alone."""
+    workdir = epath.Path("gs://bucket/run")
+    monkeypatch.setattr(type(workdir), "exists", lambda path: True)
+    monkeypatch.setattr(continuation, "read_json", lambda path: run)
+    monkeypatch.setattr(continuation, "has_finished_steps", lambda workdir: True)
+    with pytest.raises(ConfigError, match="^gs://bucket/run holds a run of another configuration"):
+        continuation.check_workdir(with_steps(run, 10), workdir, allow_changes=False)
+
+
 def test_another_batch_size_continues_after_the_rows_that_were_read(configs, run, tmp_path, capsys):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "train.stop_at_step=3"]) == 0
