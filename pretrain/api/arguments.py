@@ -21,12 +21,15 @@ def list_arguments(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
 
 def _format_value(value: Any) -> str:
     """Return a value as the text that `pretrain.overrides.parse_override` reads."""
-    if getattr(value, "ndim", 0):  # an array of NumPy
-        value = value.tolist()
-    if not isinstance(value, (list, tuple)):
-        return str(value)
-    # The representation of NumPy's numbers is no literal.
-    return repr(tuple(each.item() if hasattr(each, "item") else each for each in value))
+    if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0):
+        return repr(_make_literal(value))
+    return str(value)
+
+
+def _make_literal(value: Any) -> Any:
+    """Return a value without NumPy's numbers and arrays, whose representation is no literal."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return tuple(map(_make_literal, value)) if isinstance(value, (list, tuple)) else value
 
 
 def format_path(path: str | os.PathLike[str]) -> str:

@@ -240,6 +240,12 @@ def test_overrides_may_be_numbers_of_numpy():
     run = load("bert_tiny", list_arguments(overrides))
     assert (run.train.steps, run.data.rates, run.evaluate.metrics) == (5, (0.5, 2), ("f1",))
     assert load("bert_tiny", list_arguments({"data.rates": np.ones(2)})).data.rates == (1, 1)
+    filters = ((1, 32), (2, 64))
+    for pairs in ([*map(np.array, filters)], [tuple(map(np.int64, pair)) for pair in filters]):
+        arguments = list_arguments({"model.character_filters": pairs})
+        assert load("elmo_tiny", arguments).model.character_filters == filters
+    with pytest.raises(ValueError, match="^data.rates"):
+        load("bert_tiny", list_arguments({"data.rates": [np.ones(2)]}))
 
 
 def test_curves_leave_out_what_is_damaged(tmp_path):
