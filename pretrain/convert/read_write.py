@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -265,7 +266,7 @@ def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Mod
     if model_type is None and (folder / "checkpoints").is_dir():
         raise FolderError(
             f"{folder}: this is a workdir of Cloze, which needs no import. `export --workdir "
-            f"{folder} --output FOLDER` writes a folder of transformers"
+            f"{shlex.quote(str(folder))} --output FOLDER` writes a folder of transformers"
         )
     if model_type not in CONVERTERS:
         raise FolderError(

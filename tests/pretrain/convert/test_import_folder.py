@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shlex
 import struct
 
 import ml_dtypes
@@ -245,10 +246,14 @@ def test_wrong_folders(tmp_path):
 
 
 def test_a_workdir_is_named_as_such(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "config.json").write_text('{"format": 3, "type": "Run"}')
-    with pytest.raises(FolderError, match="is a workdir of Cloze.*`export --workdir .* --output"):
-        open_model(tmp_path)
+    workdir = tmp_path / "a run"
+    (workdir / "checkpoints").mkdir(parents=True)
+    (workdir / "config.json").write_text('{"format": 3, "type": "Run"}')
+    with pytest.raises(
+        FolderError, match="is a workdir of Cloze.*`export --workdir .* --output"
+    ) as e:
+        open_model(workdir)
+    assert f"--workdir {shlex.quote(str(workdir))} --output" in str(e.value)
 
 
 def test_code_in_a_folder_is_skipped_and_reported(tmp_path):
