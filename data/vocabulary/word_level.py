@@ -44,7 +44,7 @@ def make_word_vocabulary(
     for special in WORD_LEVEL_SPECIAL:
         counts.pop(special, None)
     if not counts:
-        raise ValueError("there is no text to make a vocabulary of words of")
+        raise ValueError("there is no text to make a vocabulary of words from")
     words = sorted(
         (word for word, count in counts.items() if count >= min_count or word in wanted),
         key=lambda word: (-counts[word], word),
