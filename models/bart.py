@@ -43,7 +43,7 @@ class PositionalEmbeddings(nn.Module):
         Args:
           x_BLD: token embeddings.
           train: whether dropout is applied.
-          step: a decoding step, whose tokens [B, 1] are behind those in the cache.
+          step: a decoding step, whose tokens [B, 1] follow those in the cache.
 
         Raises:
           ValueError: L is above the length of the position table.
@@ -158,7 +158,7 @@ class Bart(nn.Module):
           encoder_attention_mask: bool [B, M], False on padding.
           decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
           train: whether dropout is applied.
-          step: a decoding step, whose tokens are behind those in the cache.
+          step: a decoding step, whose tokens follow those in the cache.
         """
         y_BLD = self.decoder_places(self.token_embedding(decoder_token_ids), train, step)
         memory = {

@@ -47,9 +47,9 @@ def hash_ngrams(
     bytes_BL4 = (token_ids.astype(jnp.uint32)[..., None] >> shifts_4) & jnp.uint32(255)
     bucket_BN, is_read_BN = [], []
     for n in range(2, ngrams + 1):
-        behind = [(0, 0), (0, n - 1)]
-        padded_bytes = jnp.pad(bytes_BL4, (*behind, (0, 0)))
-        padded_words = jnp.pad(is_word_BL, behind)
+        padding = [(0, 0), (0, n - 1)]
+        padded_bytes = jnp.pad(bytes_BL4, (*padding, (0, 0)))
+        padded_words = jnp.pad(is_word_BL, padding)
         joined = jnp.concatenate([padded_bytes[:, i : i + L] for i in range(n)], axis=-1)
         bucket_BN.append((hash_bytes(joined) % jnp.uint32(buckets)).astype(jnp.int32))
         is_read_BN.append(jnp.stack([padded_words[:, i : i + L] for i in range(n)]).all(axis=0))

@@ -136,7 +136,7 @@ class LanguageStates(NamedTuple):
 class Elmo(nn.Module):
     """The language models, and the encoder of words that they are for fine-tuning.
 
-    The collection `CARRY` has the states behind the last word that each direction has read in each
+    The collection `CARRY` has the states after the last word that each direction has read in each
     row. Without it a row begins with zeros.
     """
 

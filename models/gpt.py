@@ -125,7 +125,7 @@ class Gpt(nn.Module):
         Args:
           token_ids: int32 [B, L], or [B, 1] with `step`.
           train: whether dropout is applied.
-          step: a decoding step, whose tokens are behind those in the cache.
+          step: a decoding step, whose tokens follow those in the cache.
           masked_positions: int32 [B, P], the positions before masked tokens. With them attention is
             bidirectional, and the states at these positions are returned, [B, P, D] (masked
             next-token prediction, Charpentier and Samuel 2024, section 3.1).

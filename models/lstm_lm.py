@@ -1,8 +1,8 @@
 """LSTM language models (Zaremba et al. 2014; Karpathy et al. 2015): a stack of LSTMs reads tokens.
 
-The state behind a row is that before the next one, without a gradient (truncated backpropagation
-through time). It is all that the model keeps of a text, so that a token costs the same wherever it
-is.
+The state after a row is the state before the next one, without a gradient (truncated
+backpropagation through time). It is all that the model keeps of a text, so that a token costs the
+same at any position.
 
 B batch   L length   D width   V vocabulary
 """
@@ -24,13 +24,14 @@ from models.layers.recurrent.layer import RecurrentLayer
 from models.layers.recurrent.lstm import Lstm
 from models.layers.stack import Stack
 
-NORMAL = nn.initializers.normal(0.05)  # the papers draw uniformly: from 0.05 (medium), 0.08
+# The papers draw from U(-0.05, 0.05) (Zaremba et al., medium) and U(-0.08, 0.08) (Karpathy et al.).
+NORMAL = nn.initializers.normal(0.05)
 
 
 class LstmLanguageModel(nn.Module):
     """The language model.
 
-    The collection `CARRY` has the state behind the last position that each row has read.
+    The collection `CARRY` has the state after the last position that each row has read.
     Without it a row begins with zeros.
     """
 
@@ -89,10 +90,10 @@ class LstmLanguageModel(nn.Module):
           is_continued: bool [B], False where a row does not continue that of the state, and begins
             with zeros; None: all rows continue.
           segment_ids: int32 [B, L], the document of each token, from 1 and ascending; all but the
-            first one begin with zeros. 0 is padding behind them, which leaves the state as it is.
+            first one begin with zeros. 0 is padding after them, which leaves the state as it is.
             None: a row is of one document.
           train: whether dropout is applied.
-          step: a decoding step, whose tokens are behind those of the state.
+          step: a decoding step, whose tokens follow those of the state.
         """
         mask_BL = None
         if segment_ids is not None:

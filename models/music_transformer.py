@@ -118,7 +118,7 @@ class MusicTransformer(nn.Module):
         Args:
           token_ids: int32 [B, L], or [B, 1] with `step`.
           train: whether dropout is applied.
-          step: a decoding step, whose tokens are behind those in the cache.
+          step: a decoding step, whose tokens follow those in the cache.
         """
         c, L = self.config, token_ids.shape[1]
         N = L if step is None else step.num_slots

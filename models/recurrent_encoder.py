@@ -36,7 +36,7 @@ class Elman(nn.Module):
     ops: Ops = PLAIN
 
     def setup(self) -> None:
-        """Make the maps of the input and of the output before."""
+        """Make the linear maps of the input and of the previous output."""
         linear = partial(Dense, self.num_cells, kernel_init=UNIFORM, ops=self.ops)
         self.input = linear()
         self.recurrent = linear(use_bias=False)
@@ -58,12 +58,12 @@ class Elman(nn.Module):
     def read_position(
         self, h_BC: jax.Array, inputs: tuple[jax.Array, jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the output behind a position, and what the position has: 0 if it is not read."""
+        """Return the state after a position, and its output: 0 if the position is not read."""
         x_BC, is_read_B = inputs
         sum_BC = x_BC + self.recurrent(h_BC.astype(x_BC.dtype))
-        following_BC = jnp.tanh(sum_BC.astype(jnp.float32))
+        new_BC = jnp.tanh(sum_BC.astype(jnp.float32))
         is_read_B1 = is_read_B[:, None]
-        return jnp.where(is_read_B1, following_BC, h_BC), jnp.where(is_read_B1, following_BC, 0.0)
+        return jnp.where(is_read_B1, new_BC, h_BC), jnp.where(is_read_B1, new_BC, 0.0)
 
 
 class DirectionalLayer(nn.Module):

@@ -210,7 +210,7 @@ class Reformer(nn.Module):
           segment_ids: int32 [B, L], the text of each token in a packed row; a token attends to its
             own. Positions are those of the row. None: one text a row.
           train: whether dropout is applied, and tokens are hashed by new rotations.
-          step: a decoding step, whose tokens are behind those in the cache.
+          step: a decoding step, whose tokens follow those in the cache.
         """
         mask = make_causal_mask(segment_ids_BL=segment_ids, step=step)
         x_BLD = self.embeddings(token_ids, train, step)

@@ -8,7 +8,7 @@ Reversed sources are an encoder that reads from the end (`direction="backward"`)
 the order of the tokens. Several packed pairs may share a row, each with states of its own.
 
 B batch   L target length   M source length   D embedding width   C cells   V vocabulary   R rows of
-a decoding step: B, or so many times the beams of each
+a decoding step: B, or B times the beams of a beam search
 """
 
 from functools import partial
@@ -132,7 +132,7 @@ class Seq2SeqLstm(nn.Module):
           decoder_token_ids: int32 [B, L]; [R, 1] with `step`.
           segments: segment ids int32 of the decoder's tokens [B, L] and of the source [B, M].
           train: whether dropout is applied.
-          step: a decoding step, whose token is behind those of the carried state.
+          step: a decoding step, whose token follows those of the carried state.
         """
         if segments is None:
             ones = jnp.ones(encoder_attention_mask.shape, jnp.int32)

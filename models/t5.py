@@ -218,7 +218,7 @@ class T5(nn.Module):
           encoder_attention_mask: bool [B, M], False on padding.
           decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
           train: whether dropout is applied.
-          step: a decoding step, whose tokens are behind those in the cache.
+          step: a decoding step, whose tokens follow those in the cache.
         """
         drop = partial(self.drop, deterministic=not train)
         L = decoder_token_ids.shape[1]

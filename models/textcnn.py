@@ -7,7 +7,7 @@ A head scores the maxima of all filters. Several layers with a mean over the pos
 delay neural network, which reads each frame with its delays and sums the evidence over time (Waibel
 et al. 1989, section II); here with the activation and the windows of the configuration.
 
-Convolutions are wide: texts have h - 1 zeros before and behind, and each window with a word counts.
+Convolutions are wide: texts have h - 1 zeros before and after, and each window with a word counts.
 
 B batch   L length   T windows   D width   F filters
 """

@@ -163,7 +163,7 @@ class Transformer(nn.Module):
           decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
           segments: segment ids int32 of the decoder's tokens [B, L] and of the memory [B, M].
           train: whether dropout is applied.
-          step: a decoding step, whose tokens are behind those in the cache.
+          step: a decoding step, whose tokens follow those in the cache.
         """
         segment_ids_BL = None if segments is None else segments[0]
         y_BLD = self.embed_tokens(decoder_token_ids, segment_ids_BL, train, step)

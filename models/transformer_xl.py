@@ -111,7 +111,7 @@ class TransformerXL(SegmentRecurrence):
             The memory is of the first one; the next row continues the last one. None: a row
             attends to all of its tokens and of the memory.
           train: whether dropout is applied.
-          step: a decoding step, whose tokens are behind those in the cache.
+          step: a decoding step, whose tokens follow those in the cache.
 
         Raises:
           ValueError: the memory has another number of rows.

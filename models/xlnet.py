@@ -2,7 +2,7 @@
 
 The content stream reads each token, and the tokens up to it in the factorization order. The query
 stream has the position of a predicted token, but not the token, and reads what is before it in the
-order (section 2.3). Both streams pass through the same layers, one behind the other in one array.
+order (section 2.3). Both streams pass through the same layers, concatenated along the row.
 
 B batch   L row length   P predicted positions   X = L + P, or L without predicted positions
 M memory length   N = M + L keys   R = N + L - 1 distances   D width   V vocabulary   H heads
@@ -244,8 +244,8 @@ def make_order_mask(
     """Return which keys each query of both streams attends to, [B, X, N], by ranks.
 
     All see the memory and the tokens before them in the order. Queries of the content stream see
-    their own position, and those of rank 0 each other. The query stream is behind all keys in the
-    array, and has no key of its own.
+    their own position, and those of rank 0 each other. The query stream comes after all
+    keys in the array, and has no key of its own.
 
     Arguments: as of `XLNet.compute_states`; readable_BM: which of the memory a row may read.
     """

@@ -75,7 +75,7 @@ class Permuter:
         shift_B = hashing.bits_to_ints(bits_BN[:, 0], left_over_B + 1)
         inside_BS = hashing.bits_to_ints(bits_BN[:, 1:], context_BS - span_BS + 1)
         start_BS = shift_B[:, None] + np.cumsum(context_BS, axis=1) - context_BS + inside_BS
-        # +1 where a span begins and -1 behind it; the running sum is 1 inside spans.
+        # +1 where a span begins and -1 after it; the running sum is 1 inside spans.
         edges_BN, row_B1 = np.zeros((B, L + 1), np.int32), np.arange(B)[:, None]
         np.add.at(edges_BN, (row_B1, start_BS), (span_BS > 0).astype(np.int32))
         np.add.at(edges_BN, (row_B1, start_BS + span_BS), -(span_BS > 0).astype(np.int32))

@@ -21,7 +21,7 @@ POSITIONS = ("start_positions", "end_positions", "context_starts", "masked_posit
 
 
 def count_around(objective: Any) -> int:
-    """Return the number of special tokens before and behind the texts of a row."""
+    """Return the number of special tokens before and after the texts of a row."""
     return 0 if objective.cls_position == "none" else 2
 
 
@@ -40,7 +40,7 @@ def find_padding(vocabulary: Vocabulary) -> int:
 
 
 def move_cls_last(rows: Batch) -> Batch:
-    """Return rows of `[CLS] A [SEP] ...` with the [CLS] behind the other tokens.
+    """Return rows of `[CLS] A [SEP] ...` with the [CLS] after the other tokens.
 
     rows: has "attention_mask" [..., L], padded on the right, and keys of `BY_TOKEN` and
       `POSITIONS`.

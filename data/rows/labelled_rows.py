@@ -113,7 +113,7 @@ def make_pair_builder(
     separators, column_L = objective.separators, np.arange(objective.length)
     read = TokenReader(split.tokens, vocabulary.size)
     pad, is_framed = find_padding(vocabulary), count_around(objective) > 0
-    first, last = (1, 1) if is_framed else (0, 0)  # numbers of tokens before and behind the texts
+    first, last = (1, 1) if is_framed else (0, 0)  # numbers of tokens before and after the texts
     sep = find_separator(objective, vocabulary)
     sep = pad if sep is None else sep  # single texts have none
 

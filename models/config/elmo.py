@@ -38,7 +38,7 @@ class ElmoConfig(EncoderConfig):
         *((1, 32), (2, 32), (3, 64), (4, 128)),
         *((5, 256), (6, 512), (7, 1024)),
     )
-    highways: int = 2  # [layers] behind the filters
+    highways: int = 2  # [layers] after the filters
     activation: Literal["relu", "tanh"] = "relu"  # of the filters' maxima
     clip: float = 3.0  # cells and projected outputs are limited to [-clip, clip]
     residual: bool = True  # whether a layer above the first adds its input to its output
@@ -67,7 +67,7 @@ class ElmoConfig(EncoderConfig):
 
     @property
     def keeps_state(self) -> bool:
-        """True: each row begins with the states behind the row before it."""
+        """True: each row begins with the states after the row before it."""
         return True
 
     @property

@@ -113,12 +113,12 @@ class SpanReaderConfig(HeadedConfig):
 
 
 def check_two_directions(encoder: TakesHead, score: str) -> None:
-    """Raise ValueError unless each state depends on the tokens behind it too.
+    """Raise ValueError unless each state depends on the tokens after it too.
 
     score: what the head scores at each token, for the message.
     """
     if encoder.is_causal:
         raise ValueError(
             f"a {type(encoder).__name__} reads from left to right: {score} at a token would not "
-            "depend on the tokens behind it. Use an encoder, or a task that scores whole texts"
+            "depend on the tokens after it. Use an encoder, or a task that scores whole texts"
         )

@@ -26,5 +26,5 @@ class LstmLmConfig(DecoderConfig):
 
     @property
     def keeps_state(self) -> bool:
-        """True: each row begins with the state behind the row before it."""
+        """True: each row begins with the state after the row before it."""
         return True

@@ -66,7 +66,7 @@ def generate(
       strategy: `Greedy()`, `Sample(...)` or `BeamSearch(...)`.
       start: the id that the decoder reads first; it is not returned.
       end: the id that ends a row; None: rows do not end.
-      pad: the id behind the end.
+      pad: the id that follows the end of a row.
       size: ids from here on are not generated; None: all ids may be.
       no_repeat_ngram: no n-gram of this length occurs twice in a row, the start id or the prompt
         included; None: no limit.

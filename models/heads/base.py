@@ -66,7 +66,7 @@ class HeadedModel(nn.Module):
         The latter is the pooled [CLS], or that of the last token of a causal decoder. In a model of
         one token type the texts of a pair differ by their separators alone.
         """
-        if self.config.encoder.is_causal:  # whose tokens do not read the padding behind them
+        if self.config.encoder.is_causal:  # No token attends to the padding after it.
             x_BLD = self.encoder.compute_states(token_ids, train=train)
             return x_BLD, gather_last(x_BLD, attention_mask)
         if token_type_ids is not None:

@@ -87,7 +87,7 @@ class SparsePattern:
     def _is_in_second(self, i: Any, j: Any, head: Any) -> Any:
         if self.kind == "strided":
             return (i - j) % self.stride == 0
-        before_end = self.stride - 1 - j % self.stride  # positions of the block behind j
+        before_end = self.stride - 1 - j % self.stride  # positions of j's block after it
         return (before_end // self.summary == head % self.subblocks) | (i == j)
 
     def count_visible_keys(self, L: int) -> np.ndarray:
@@ -185,7 +185,7 @@ def attend_in_blocks(
 
 
 def _split_blocks(x: jax.Array, pattern: SparsePattern) -> jax.Array:
-    """Return x [B, L, ...] as [B, N, S, ...], with zeros behind its end."""
+    """Return x [B, L, ...] as [B, N, S, ...], with zeros after its end."""
     B, L, *rest = x.shape
     padding = [(0, 0), (0, -L % pattern.stride), *[(0, 0)] * len(rest)]
     return jnp.pad(x, padding).reshape(B, -1, pattern.stride, *rest)
@@ -247,7 +247,7 @@ def _make_fixed_far(pattern: SparsePattern, N: int, H: int) -> KeyGroup:
 
 
 def _join_block_before(x_BNSHK: jax.Array) -> jax.Array:
-    """Return each block behind the one before it, [B, N, 2 S, H, ...]; the first behind zeros."""
+    """Return each block after the one before it, [B, N, 2 S, H, ...]; the first after zeros."""
     before_BNSHK = jnp.pad(x_BNSHK, ((0, 0), (1, 0)) + ((0, 0),) * (x_BNSHK.ndim - 2))[:, :-1]
     return jnp.concatenate([before_BNSHK, x_BNSHK], axis=2)
 

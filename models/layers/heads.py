@@ -30,7 +30,7 @@ def gather_positions(
 def gather_last(x_BLD: jax.Array, attention_mask: jax.Array) -> jax.Array:
     """Return the state of each row's last token [B, D].
 
-    attention_mask: bool [B, L], False on padding, which is behind all tokens.
+    attention_mask: bool [B, L], False on padding, which follows all tokens.
     """
     last_B = jnp.maximum(attention_mask.sum(axis=1, dtype=jnp.int32) - 1, 0)
     return jnp.take_along_axis(x_BLD, last_B[:, None, None], axis=1)[:, 0]

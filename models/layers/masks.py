@@ -83,7 +83,7 @@ class Mask(flax.struct.PyTreeNode):
         if self.step is not None and not self.causal:
             raise ValueError(
                 f"a window of {self.window} positions on both sides in a decoding step: the "
-                "positions behind the step's are not generated yet. Only a causal mask can decode "
+                "positions after the step's are not generated yet. Only a causal mask can decode "
                 "(causal=True)"
             )
 

@@ -251,7 +251,7 @@ def test_a_step_without_a_prompt_is_refused(case):
     source = jax.eval_shape(partial(model.apply, method="encode"), variables, INPUTS, VALID)
     step = DecodingStep(jnp.zeros(3, jnp.int32), 7)
     with pytest.raises(
-        ValueError, match="needs the state behind a prompt in the collection 'carry'"
+        ValueError, match="needs the state after a prompt in the collection 'carry'"
     ):
         jax.eval_shape(
             lambda source: model.apply(

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 # As in Hugging Face transformers: a query without other keys attends to itself.
 OWN_SCORE, HIDDEN_SCORE = -1e5, -1e9
-PADDING_SEGMENT = jnp.iinfo(jnp.int32).max  # sorted behind all tokens
+PADDING_SEGMENT = jnp.iinfo(jnp.int32).max  # sorted after all tokens
 
 
 class KeyChunks(flax.struct.PyTreeNode):
@@ -206,7 +206,7 @@ def weigh_rounds(out_BHRPK: jax.Array, totals_BHRP: jax.Array, places_BHRP: jax.
 
 
 def _pad_row(x_BL: jax.Array, length: int, value: int = 0) -> jax.Array:
-    """Return x [B, L, ...] with `value` behind the row, up to `length` positions."""
+    """Return x [B, L, ...] with `value` after the row, up to `length` positions."""
     padding = [(0, 0), (0, length - x_BL.shape[1])] + [(0, 0)] * (x_BL.ndim - 2)
     return jnp.pad(x_BL, padding, constant_values=value)
 

@@ -1,6 +1,6 @@
 """A recurrent layer of a stack, which keeps its state from row to row.
 
-B batch   L length   D width, of input and output
+B batch   L length   D width, of input and output   C cells
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from models.layers.cache import CARRY, DecodingStep
 from models.layers.linear import ModuleFactory
 from models.layers.recurrent.lstm import LstmState, select_rows
 
-CELLS = "cells"  # a collection, which nothing but a look inside needs
+CELLS = "cells"  # a collection that only inspection reads; a model runs without it
 
 
 class RecurrentLayer(nn.Module):
@@ -53,7 +53,7 @@ class RecurrentLayer(nn.Module):
           attention_mask: [B, L], 0 on padding, which is not read.
           segment_ids: int32 [B, L], of the texts of a row. The first one continues the state, the
             others begin with zeros.
-          step: a decoding step. A state has no positions: nothing of it is read.
+          step: a decoding step, which needs a state. Its position is not used.
 
         Raises:
           ValueError: the state has another number of rows or another width, or a decoding step has
@@ -83,7 +83,7 @@ class RecurrentLayer(nn.Module):
         return x_BLD + h_BLD if self.residual else h_BLD
 
     def read_state(self, zeros: LstmState) -> LstmState | None:
-        """Return the state behind the rows before, or None without one.
+        """Return the state after the previous row, or None without one.
 
         zeros: a state of the right shape.
 

@@ -63,7 +63,7 @@ class Lstm(nn.Module):
     ops: Ops = PLAIN
 
     def setup(self) -> None:
-        """Make the maps of the input and of the output before."""
+        """Make the linear maps of the input, of the previous output, and of the projection."""
         linear = partial(Dense, kernel_init=self.kernel_init, ops=self.ops)
         self.input = linear(4 * self.num_cells)
         self.recurrent = linear(4 * self.num_cells, use_bias=False)
@@ -86,7 +86,7 @@ class Lstm(nn.Module):
         state: LstmState | None = None,
         attention_mask: jax.Array | None = None,
     ) -> tuple[jax.Array, LstmState]:
-        """Return the outputs [B, L, H] and the state behind the last position that is read.
+        """Return the outputs [B, L, H] and the state after the last position that is read.
 
         Args:
           x_BLD: the inputs.
@@ -108,10 +108,10 @@ class Lstm(nn.Module):
         segment_ids: jax.Array | None = None,
         continues: bool = False,
     ) -> tuple[LstmState, LstmState]:
-        """Return the states behind each position, leaves [B, L, ...], and behind the last one.
+        """Return the states after each position, leaves [B, L, ...], and after the last one.
 
         Args:
-          x_BLD, state, attention_mask: as of a call.
+          x_BLD, state, attention_mask: as in `__call__`.
           segment_ids: int32 [B, L], of the texts of packed rows. The state before each text is
             zeros, and `state` is not used. None: a row is one text.
           continues: whether `state` is used, before the first text of each row.
@@ -141,7 +141,7 @@ class Lstm(nn.Module):
     def read_position(
         self: Self, state: LstmState, inputs: tuple[jax.Array, jax.Array | None, jax.Array | None]
     ) -> tuple[LstmState, LstmState]:
-        """Return the state behind a position, twice: to be carried on, and to be collected.
+        """Return the state after a position, twice: the scan carries one and stacks the other.
 
         Args:
           state: before the position.
@@ -151,13 +151,13 @@ class Lstm(nn.Module):
         gates_BG, is_read_B, is_first_B = inputs
         if is_first_B is not None:
             state = select_rows(is_first_B, self.make_state(is_first_B.shape[0]), state)
-        behind = self.step(gates_BG, state)
+        new_state = self.step(gates_BG, state)
         if is_read_B is not None:
-            behind = select_rows(is_read_B, behind, state)
-        return behind, behind
+            new_state = select_rows(is_read_B, new_state, state)
+        return new_state, new_state
 
     def step(self, gates_BG: jax.Array, state: LstmState) -> LstmState:
-        """Return the state behind a position whose input is mapped to the gates [B, G]."""
+        """Return the state after a position whose input is mapped to the gates [B, G]."""
         h_BH = state.output_BH.astype(gates_BG.dtype)
         gates_BG = (gates_BG + self.recurrent(h_BH)).astype(jnp.float32)
         i_BC, f_BC, g_BC, o_BC = jnp.split(gates_BG, 4, axis=-1)

@@ -7,8 +7,8 @@
                returned a_t = tanh(U [c_t; s_t])                       Luong et al. 2015
 
 B batch   L target length   M source length   D embedding width   C cells   E width of the encoder's
-states: C, or 2 C of both directions   A width of a mapped key   R rows of a decoding step: B, or so
-many times the beams of each   W = R / B   X width of what the layers read
+states: C, or 2 C of both directions   A width of a mapped key   R rows of a decoding step: B, or B
+times the beams of a beam search   W = R / B   X width of what the layers read
 """
 
 from functools import partial
@@ -73,7 +73,7 @@ class LstmDecoder(nn.Module):
     ops: Ops = PLAIN
 
     def setup(self) -> None:
-        """Make the layers, the attention, and the layer behind it.
+        """Make the layers, the attention, and the output layer that reads its context.
 
         Raises:
           ValueError: the width is odd, for a maxout of half as many units.
@@ -113,7 +113,7 @@ class LstmDecoder(nn.Module):
           x_BLD: embeddings of what is read; [R, 1, D] with `step`.
           segment_ids: int32 [B, L], or [R, 1].
           train: whether dropout is applied.
-          step: a decoding step, whose token is behind those of the carried state.
+          step: a decoding step, whose token follows those of the carried state.
 
         Raises:
           ValueError: a decoding step without the state of a prompt.
@@ -127,7 +127,7 @@ class LstmDecoder(nn.Module):
             starts = self.make_starts(source, source_ids_BM, segment_ids)
             is_first_BL = find_segment_starts(segment_ids)
             fed_BC = jnp.zeros((x_BLD.shape[0], self.num_cells), x_BLD.dtype)
-            none = tuple(lstm.make_state(x_BLD.shape[0]) for lstm in self.layer)
+            zeros = tuple(lstm.make_state(x_BLD.shape[0]) for lstm in self.layer)
             read_row = nn.scan(
                 nn.remat(read_position, prevent_cse=False) if self.remat else read_position,
                 variable_broadcast="params",
@@ -136,11 +136,11 @@ class LstmDecoder(nn.Module):
                 out_axes=1,
             )
             inputs = x_BLD, segment_ids, is_first_BL, starts
-            state, (out_BLC, *seen) = read_row(self, DecoderState(none, fed_BC), inputs)
+            state, (out_BLC, *seen) = read_row(self, DecoderState(zeros, fed_BC), inputs)
         else:
             if not self.has_variable(CARRY, "state"):
                 raise ValueError(
-                    f"a decoding step needs the state behind a prompt in the collection {CARRY!r}, "
+                    f"a decoding step needs the state after a prompt in the collection {CARRY!r}, "
                     "which is empty"
                 )
             inputs = x_BLD[:, 0], segment_ids[:, 0], None, None
@@ -171,9 +171,10 @@ class LstmDecoder(nn.Module):
     ) -> tuple[LstmState, ...]:
         """Return the states from which each position's target starts, leaves [B, L, C].
 
-        They are those of the encoder's layers behind the last token that it reads of the source:
-        the first one, if it reads backward. Of both directions, h = tanh(c), where c is a linear
-        map of the backward output (Bahdanau et al. 2015, appendix A.2.2).
+        They are the states of the encoder's layers after the last token that it reads, which is
+        the first token of the source where it reads backward. A bidirectional encoder gives
+        h = tanh(c), where c is a linear map of the backward output (Bahdanau et al. 2015, appendix
+        A.2.2).
         """
         is_own_BLM = segment_ids_BL[..., None] == source_ids_BM[:, None]
         if self.direction == "forward":
@@ -198,13 +199,13 @@ class LstmDecoder(nn.Module):
         keys_BMA: jax.Array | None,
         train: bool,
     ) -> tuple[DecoderState, tuple[Any, ...]]:
-        """Return the state behind a position, and (output [R, C], outputs of each layer, weights).
+        """Return the state after a position, and (output [R, C], outputs of each layer, weights).
 
         Args:
           state: before the position.
           inputs: the embeddings [R, D], segments [R], bool [R], whether it is the first position of
             a target, and the states from which that starts.
-          source, source_ids_BM: as of a call.
+          source, source_ids_BM: as in `__call__`.
           keys_BMA: what the score reads of the source.
           train: whether dropout is applied.
         """
@@ -244,12 +245,12 @@ class LstmDecoder(nn.Module):
     def step_layers(
         self, x_RX: jax.Array, states: tuple[LstmState, ...], train: bool
     ) -> tuple[tuple[LstmState, ...], tuple[jax.Array, ...]]:
-        """Return the state of each layer behind a position of input x, and their outputs [R, C]."""
-        following, hidden = [], []
+        """Return the state of each layer after a position of input x, and their outputs [R, C]."""
+        new_states, hidden = [], []
         for i, (lstm, state) in enumerate(zip(self.layer, states)):
             if i:
                 x_RX = self.drop(x_RX, deterministic=not train)
-            following.append(lstm.step(lstm.input(x_RX), state))
-            x_RX = following[-1].output_BH.astype(x_RX.dtype)
+            new_states.append(lstm.step(lstm.input(x_RX), state))
+            x_RX = new_states[-1].output_BH.astype(x_RX.dtype)
             hidden.append(x_RX)
-        return tuple(following), tuple(hidden)
+        return tuple(new_states), tuple(hidden)

@@ -29,8 +29,8 @@ class EncodedSource:
 
     Attributes:
       states_BME: the outputs of the last layer at each token.
-      layers: of each layer, the states behind each token, leaves [B, M, C]; of two directions those
-        of the backward one.
+      layers: of each layer, the states after each token, leaves [B, M, C]; with two directions,
+        those of the backward one.
     """
 
     states_BME: jax.Array

@@ -53,7 +53,7 @@ class DistanceBias(flax.struct.PyTreeNode):
 
     q_BLHK: the queries of this term.
     r_RHK: what they are multiplied with for each distance, the largest first: N - 1 to 0, of a
-      causal row, or to 1 - S. A causal mask must hide the keys behind a query where R is N.
+      causal row, or to 1 - S. A causal mask must hide the keys after a query where R is N.
     num_keys: N.
     scale: the factor of the bias.
     position_BP: the positions of the queries from S on, int32, counted from key N - S; None: P = 0.
@@ -91,7 +91,7 @@ class DistanceBias(flax.struct.PyTreeNode):
                 position_BP=None,
                 texts=texts and texts.take_queries(0, S),
             ),
-            # Without queries in order, positions count from the key behind the last one.
+            # Without queries in order, positions count from the key after the last one.
             self.replace(
                 q_BLHK=self.q_BLHK[:, S:],
                 position_BP=self.position_BP - S,
@@ -129,7 +129,7 @@ def shift_scores(scores_BHLR: jax.Array) -> jax.Array:
 
     Column r of the input is the distance N - 1 - r. Column j of the output is key j, whose distance
     from query l, at position N - L + l, is N - L + l - j. There are R columns: with R = N, keys
-    behind the query get scores of other rows, which a causal mask hides; with R = N + L - 1 the
+    after the query get scores of other rows, which a causal mask hides; with R = N + L - 1 the
     first N columns are right for all queries.
     """
     *leading, L, R = scores_BHLR.shape
