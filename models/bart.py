@@ -11,7 +11,6 @@ from functools import partial
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from models.config.bart import BartConfig
 from models.layers.attention import Attention
@@ -22,6 +21,7 @@ from models.layers.masks import make_causal_mask, make_padding_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
+from models.layers.packing import shift_right
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
@@ -123,15 +123,9 @@ class Bart(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
-        decoder_token_ids = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=self.config.start)[
-            :, :-1
-        ]
-        return self.decode(
-            self.encode(encoder_token_ids, encoder_attention_mask, train),
-            encoder_attention_mask,
-            decoder_token_ids,
-            train,
-        )
+        memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
+        decoder_token_ids = shift_right(labels, start=self.config.start)
+        return self.decode(memory_BMD, encoder_attention_mask, decoder_token_ids, train)
 
     def encode(
         self, encoder_token_ids: jax.Array, encoder_attention_mask: jax.Array, train: bool = False

@@ -6,7 +6,7 @@ A head scores z_depth. Depth 0 is the neural bag of words (section 2), the sum o
 continuous bag of words (Mikolov et al. 2013, section 3.1), and with embeddings of hashed n-grams it
 is fastText's classifier (Joulin et al. 2016, section 2).
 
-B batch   L length   M words and n-grams   N n-grams   D width
+B batch   L length   M words and n-grams   N n-grams   D width   K bytes
 """
 
 from functools import partial
@@ -16,18 +16,19 @@ import jax.numpy as jnp
 
 from models.config.deep_averaging import DeepAveragingConfig
 from models.layers.dropout import Dropout
-from models.layers.embeddings import WORD_ACTIVATIONS, WordEncoder, init_words
 from models.layers.linear import FAN_IN, Dense, Embed
+from models.layers.mlp import ACTIVATIONS
+from models.layers.word_encoder import WordEncoder, init_words
 
 # Of the 32-bit hash FNV-1a (Fowler, Noll and Vo; RFC 9923), which fastText uses.
 FNV_OFFSET, FNV_PRIME = 2166136261, 16777619
 
 
-def hash_bytes(bytes_N: jax.Array) -> jax.Array:
-    """Return the FNV-1a hash of the bytes on the last axis, uint32 [...], of uint8 [..., N]."""
-    hashed = jnp.full(bytes_N.shape[:-1], FNV_OFFSET, jnp.uint32)
-    for i in range(bytes_N.shape[-1]):
-        hashed = (hashed ^ bytes_N[..., i].astype(jnp.uint32)) * jnp.uint32(FNV_PRIME)
+def hash_bytes(bytes_K: jax.Array) -> jax.Array:
+    """Return the FNV-1a hash of the bytes on the last axis, uint32 [...], of uint8 [..., K]."""
+    hashed = jnp.full(bytes_K.shape[:-1], FNV_OFFSET, jnp.uint32)
+    for i in range(bytes_K.shape[-1]):
+        hashed = (hashed ^ bytes_K[..., i].astype(jnp.uint32)) * jnp.uint32(FNV_PRIME)
     return hashed
 
 
@@ -90,7 +91,7 @@ class DeepAveraging(WordEncoder):
             is_read_BM = jnp.concatenate([is_read_BM, is_ngram_BN], axis=1)
         z_BD = self.combine(x_BMD, is_read_BM, train).astype(x_BMD.dtype)
         for layer in self.layer:
-            z_BD = WORD_ACTIVATIONS[c.activation](layer(z_BD))
+            z_BD = ACTIVATIONS[c.activation](layer(z_BD))
         return words_BLD, z_BD
 
     def combine(self, x_BMD: jax.Array, is_read_BM: jax.Array, train: bool) -> jax.Array:

@@ -7,8 +7,8 @@
 Both directions share the words and the softmax, and have LSTMs of their own. Sizes, clipping and
 the order of the operations are those of the released code.
 
-B batch   L length   C characters of a word   N = B L words   E character width   W windows
-F filters   D width of a direction   S samples   V targets
+B batch   L length   C characters of a word   N = B L words   E character width   T windows of a
+word   W characters of a window   F filters   D width of a direction   S samples   V targets
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from models.layers.cache import CARRY
 from models.layers.dropout import Dropout
 from models.layers.heads import TiedHead
 from models.layers.linear import FAN_IN, Dense, Embed
+from models.layers.mlp import ACTIVATIONS
 from models.layers.ops import PLAIN, Ops
 from models.layers.recurrent.bidirectional import ForwardBackwardLstm, Layers
 
 NUM_CHARACTERS = 261  # bytes, the ends of a sentence and of a word, and what follows a word
 SENTENCE_ENDS = (257, 258)  # what stands for the beginning and the end of a sentence
-ACTIVATIONS = {"relu": nn.relu, "tanh": nn.tanh}
 
 
 def init_characters(
@@ -134,7 +134,7 @@ class LanguageStates(NamedTuple):
 
 
 class Elmo(nn.Module):
-    """The language models, and the encoder of words that they are for fine-tuning.
+    """The language models of both directions; fine-tuning uses them as an encoder of words.
 
     The collection `CARRY` has the states after the last word that each direction has read in each
     row. Without it a row begins with zeros.
@@ -164,7 +164,7 @@ class Elmo(nn.Module):
         is_continued: jax.Array | None = None,
         train: bool = False,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Return what all parameters are for.
+        """Return the outputs that depend on all parameters, for initialisation and inspection.
 
         Arguments: see `compute_states`; without `backward_ids` both directions read `token_ids`.
 
@@ -235,8 +235,8 @@ class Elmo(nn.Module):
     def score_samples(self, x_BLD: jax.Array, labels_BL: jax.Array) -> jax.Array:
         """Return the scores of the targets and of samples, [B, L, 1 + S], the target's first.
 
-        Each logit is less the logarithm of the probability that its word is among S draws, so that
-        the softmax is the probability that a word of the set is the target and the others were
+        A score is a logit minus the log-probability that its word is among S draws, so that the
+        softmax is the probability that a word of the set is the target and the others were
         drawn (Jean et al. 2015, section 3, and the sampler of the released code). A word that is
         drawn again, or is the target, does not count. The word k is drawn with the probability
         log((k + 2) / (k + 1)) / log(V + 1), since ids are in the order of frequency.
@@ -247,16 +247,18 @@ class Elmo(nn.Module):
         samples_S = jnp.sort(jnp.clip(samples_S, 0, V - 1))
         is_repeated_S = jnp.pad(samples_S[1:] == samples_S[:-1], (1, 0))
 
-        def compute_log_share(ids: jax.Array) -> jax.Array:
-            odds = jnp.log1p(1 / (ids.astype(jnp.float32) + 1)) / jnp.log(V + 1.0)
-            return jnp.log(-jnp.expm1(S * jnp.log1p(-odds)))
+        def compute_log_inclusion(ids: jax.Array) -> jax.Array:
+            """Return the log-probability that an id is among the S draws."""
+            probability = jnp.log1p(1 / (ids.astype(jnp.float32) + 1)) / jnp.log(V + 1.0)
+            return jnp.log(-jnp.expm1(S * jnp.log1p(-probability)))
 
         bias_V = self.lm_head.variables["params"]["bias"].astype(jnp.float32)
         x_BLD, table_VD = x_BLD.astype(jnp.float32), self.target_embedding.embedding
         own_BLD = jnp.take(table_VD, labels_BL, axis=0).astype(jnp.float32)
-        own_BL = (x_BLD * own_BLD).sum(axis=-1) + bias_V[labels_BL] - compute_log_share(labels_BL)
+        own_BL = (x_BLD * own_BLD).sum(axis=-1) + bias_V[labels_BL]
+        own_BL -= compute_log_inclusion(labels_BL)
         others_SD = jnp.take(table_VD, samples_S, axis=0).astype(jnp.float32)
-        others_BLS = x_BLD @ others_SD.T + bias_V[samples_S] - compute_log_share(samples_S)
+        others_BLS = x_BLD @ others_SD.T + bias_V[samples_S] - compute_log_inclusion(samples_S)
         is_left_out_BLS = (samples_S == labels_BL[..., None]) | is_repeated_S
         others_BLS = jnp.where(is_left_out_BLS, jnp.finfo(jnp.float32).min, others_BLS)
         return jnp.concatenate([own_BL[..., None], others_BLS], axis=-1)

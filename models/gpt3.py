@@ -60,5 +60,5 @@ class Gpt3(Gpt2):
             )
         pair = partial(DenseThenBanded, make_scaled_layer(c, self.ops), c.window, self.ops)
         self.embeddings = GptEmbeddings(c, self.ops)
-        self.decoder = Stack(pair, c.depth // 2, scan=c.scan, remat=c.remat, ops=self.ops)
+        self.decoder = Stack(pair, c.num_pairs, scan=c.scan, remat=c.remat, ops=self.ops)
         self.norm = LayerNorm(c.epsilon, self.ops)

@@ -16,18 +16,20 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from models.config.music_transformer import MusicTransformerConfig
 from models.layers.attention import Attention
 from models.layers.cache import DecodingStep, look_up_positions
 from models.layers.dropout import Dropout
+from models.layers.embeddings import make_sinusoids
 from models.layers.linear import Embed
 from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 from models.layers.relative.distance_bias import DistanceBias
-from models.layers.relative.relative_attention import RelativeAttention, embed_distances
+from models.layers.relative.relative_attention import RelativeAttention
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
@@ -123,8 +125,7 @@ class MusicTransformer(nn.Module):
         c, L = self.config, token_ids.shape[1]
         N = L if step is None else step.num_slots
         x_BLD = self.token_embedding(token_ids) * math.sqrt(c.width)
-        # The distances of N positions from the first are the positions themselves.
-        positions_ND = jnp.asarray(embed_distances(N, c.width)[::-1], x_BLD.dtype)
+        positions_ND = jnp.asarray(make_sinusoids(np.arange(N), c.width), x_BLD.dtype)
         x_BLD += look_up_positions(positions_ND, L, step)
         shared = {"relative": jnp.arange(N - 1, -1, -1)} if c.relative else {}
         x_BLD = self.drop(x_BLD, deterministic=not train)

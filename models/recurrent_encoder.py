@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from models.config.recurrent_encoder import RecurrentEncoderConfig
-from models.layers.embeddings import WordEncoder
 from models.layers.linear import Dense
 from models.layers.ops import PLAIN, Ops
 from models.layers.recurrent.lstm import Lstm
+from models.layers.word_encoder import WordEncoder
 
 # Uniform between -1 / sqrt(C) and 1 / sqrt(C) for kernels [..., C], as in `torch.nn.RNN`.
 UNIFORM = nn.initializers.variance_scaling(1 / 3, "fan_out", "uniform")

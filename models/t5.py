@@ -24,6 +24,7 @@ from models.layers.masks import make_causal_mask, make_padding_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu_tanh
 from models.layers.norms import RMSNorm
 from models.layers.ops import PLAIN, Ops
+from models.layers.packing import shift_right
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
@@ -242,8 +243,3 @@ class T5(nn.Module):
             # The embeddings have variance 1, so the logits are scaled, as in the paper's code.
             return self.token_embedding.attend(y_BLD) * self.config.width**-0.5
         return self.lm_head(y_BLD)
-
-
-def shift_right(labels: jax.Array) -> jax.Array:
-    """Return the decoder's input [B, L] of labels: the start id 0, then all but the last label."""
-    return jnp.pad(labels, ((0, 0), (1, 0)))[:, :-1]

@@ -19,9 +19,10 @@ import jax
 import jax.numpy as jnp
 
 from models.config.textcnn import TextCnnConfig
-from models.layers.embeddings import WORD_ACTIVATIONS, WordEncoder
 from models.layers.linear import FAN_IN, Dense
+from models.layers.mlp import ACTIVATIONS
 from models.layers.ops import PLAIN, Ops
+from models.layers.word_encoder import WordEncoder
 
 
 def gather_windows(x_BLD: jax.Array, window: int) -> jax.Array:
@@ -66,7 +67,7 @@ class Convolution(nn.Module):
                 ops=self.ops,
                 name=f"window_{window}",
             )
-            c_BTF = WORD_ACTIVATIONS[self.activation](convolve(gather_windows(x_BLD, window)))
+            c_BTF = ACTIVATIONS[self.activation](convolve(gather_windows(x_BLD, window)))
             is_read_BT = gather_windows(is_read_BL, window).any(axis=2)
             zero = jnp.zeros((), c_BTF.dtype)
             found.append((jnp.where(is_read_BT[..., None], c_BTF, zero), is_read_BT))

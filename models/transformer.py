@@ -3,7 +3,7 @@
 Positions are sinusoids added to the token embeddings. Encoder, decoder and output share one table
 of embeddings. Several packed pairs may share a row; each attends to itself only.
 
-B batch   L target length   M input length   D width   P positions   I = D / 2   V vocabulary
+B batch   L target length   M input length   D width   P positions   V vocabulary
 """
 
 from functools import partial
@@ -17,8 +17,9 @@ from models.config.transformer import TransformerConfig
 from models.layers.attention import Attention
 from models.layers.cache import DecodingStep, look_up_positions
 from models.layers.dropout import Dropout
+from models.layers.embeddings import make_sinusoids
 from models.layers.linear import Embed
-from models.layers.masks import Mask, make_causal_mask
+from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
@@ -28,25 +29,6 @@ from models.layers.wiring import PostNormLayer
 
 # The paper names no initialisation; this is that of its code.
 GLOROT = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
-
-
-def make_sinusoids(length: int, width: int) -> np.ndarray:
-    """Return the encodings of positions 0 ... length - 1, float32 [P, D] (section 3.5).
-
-    Column i has sin(p / 10000^(2i/D)) and column D/2 + i its cosine: the paper's columns 2i and
-    2i + 1, in the order of its code.
-
-    Raises:
-      ValueError: the width is odd.
-    """
-    if width % 2:
-        raise ValueError(
-            f"a width of {width} is odd; it must be even, because sines and cosines take half of "
-            "it each (model.width)"
-        )
-    rate_I = 10_000.0 ** (-np.arange(0, width, 2) / width)
-    angle_PI = np.arange(length)[:, None] * rate_I
-    return np.concatenate([np.sin(angle_PI), np.cos(angle_PI)], axis=1).astype(np.float32)
 
 
 class Transformer(nn.Module):
@@ -140,11 +122,9 @@ class Transformer(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """Return the encoder's states [B, M, D]."""
-        segments = (
-            None if encoder_segment_ids is None else (encoder_segment_ids, encoder_segment_ids)
-        )
         x_BMD = self.embed_tokens(encoder_token_ids, encoder_segment_ids, train)
-        return self.encoder(x_BMD, train, mask=Mask(encoder_attention_mask, segments))
+        mask = make_padding_mask(encoder_attention_mask, encoder_segment_ids)
+        return self.encoder(x_BMD, train, mask=mask)
 
     def decode(
         self,
@@ -188,9 +168,8 @@ class Transformer(nn.Module):
         """
         L, D = token_ids.shape[1], self.config.width
         x_BLD = self.token_embedding(token_ids) * D**0.5
-        table_PD = jnp.asarray(
-            make_sinusoids(L if step is None else step.num_slots, D), x_BLD.dtype
-        )
+        positions_P = np.arange(L if step is None else step.num_slots)
+        table_PD = jnp.asarray(make_sinusoids(positions_P, D), x_BLD.dtype)
         x_BLD += (
             look_up_positions(table_PD, L, step)
             if segment_ids is None

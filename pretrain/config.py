@@ -167,6 +167,17 @@ def read_settings(path: Any) -> dict[str, Any]:
     return settings
 
 
+def flatten_config(tree: Any, path: str = "") -> dict[str, Any]:
+    """Return {path: value} of the nested objects of `to_json`; dots join the keys of a path."""
+    if not isinstance(tree, dict):
+        return {path: tree}
+    return {
+        name: value
+        for key, subtree in tree.items()
+        for name, value in flatten_config(subtree, f"{path}.{key}" if path else key).items()
+    }
+
+
 def from_json(text: str, where: str = "configuration") -> Run:
     """Return the run that `to_json` wrote; raise ConfigError, which names `where`, for others."""
     try:

@@ -14,8 +14,8 @@ import numpy as np
 from data.batch_spec import PAIR, Field, add_characters, spell_fields
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.labelled_texts import check_labels, render_labelled_row
-from data.objectives.labelled_checks import check_labelled
 from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import check_labelled
 from data.objectives.weighting import check_weights, get_class_weights
 from data.rows.labelled_rows import LabelledRows, make_labelled_rows
 from data.rows.tables import Batch

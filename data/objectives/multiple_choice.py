@@ -14,8 +14,8 @@ import numpy as np
 from data.batch_spec import TOKEN_ID, Field
 from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.choices import check_choices, render_question
-from data.objectives.labelled_checks import check_labelled
 from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.setting_checks import check_labelled
 from data.rows.frames import count_around
 from data.rows.labelled_rows import check_separator, make_pair_builder, truncate_lengths
 from data.rows.tables import Batch, find_source_edges

@@ -67,6 +67,25 @@ def check_masked_pair(objective: Any, vocabulary: Vocabulary, shares: tuple[str,
     check_masking(objective, vocabulary, objective.length - 3)
 
 
+def check_labelled(objective: Any, vocabulary: Vocabulary) -> None:
+    """Raise a ValueError unless rows of labelled texts are possible with this vocabulary.
+
+    objective: has `length`, `separators` and `cls_position`.
+    """
+    if objective.separators not in (1, 2):
+        raise ValueError(
+            f"{objective.name}: separators={objective.separators}; "
+            "there are one or two [SEP] between two texts"
+        )
+    if objective.length < 6:
+        raise ValueError(
+            f"{objective.name}: length={objective.length}; "
+            "a row holds [CLS] A [SEP] B [SEP], so at least 6 tokens"
+        )
+    if objective.cls_position != "none":
+        check_special_tokens(objective.name, vocabulary, "cls", "sep", "pad")
+
+
 def check_special_tokens(name: str, vocabulary: Vocabulary, *specials: str) -> None:
     """Raise a ValueError that lists the special tokens that the vocabulary lacks.
 

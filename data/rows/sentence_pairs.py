@@ -14,7 +14,7 @@ N random draws of a row   W words of 64 random bits
 import numpy as np
 
 from data.rows import hashing
-from data.rows.sentence_chunks import find_chunks, split_pieces
+from data.rows.sentence_chunks import find_chunks, find_next_chunk, split_pieces
 from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -66,7 +66,7 @@ class ChunkRows:
         document_B = np.searchsorted(self.first_chunk_D, row_B, side="right") - 1
         low_B = self.chunk_C[row_B]
         start_B = self.pieces_Q[low_B]
-        stop_B = self.find_chunk_end(low_B, self.first_D[document_B + 1], self.width)
+        stop_B = find_next_chunk(self.pieces_Q, low_B, self.first_D[document_B + 1], self.width)
         # Devlin et al.: a short row aims at 2 to `width` tokens.
         target_B = np.where(
             hashing.bits_to_bools(bits_NB[0], short_seq_prob),
@@ -83,14 +83,6 @@ class ChunkRows:
             target_B,
             document_B,
         )
-
-    def find_chunk_end(self, low_B: np.ndarray, end_B: np.ndarray, width: int) -> np.ndarray:
-        """Return the piece after the chunk that begins at each piece `low_B`: int64 [B].
-
-        end_B: the piece after the chunk's document.
-        """
-        fits_B = np.searchsorted(self.pieces_Q, self.pieces_Q[low_B] + width, side="right") - 1
-        return np.minimum(fits_B, end_B)
 
 
 class SentencePairRows(ChunkRows):

@@ -9,17 +9,14 @@ B batch   L length   C classes
 
 from functools import partial
 
-import flax.linen as nn
 import jax
 
 from models.config.heads import ClassifierConfig, HeadedConfig
 from models.heads.base import HeadedModel
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead, HiddenClassHead
-from models.layers.mlp import gelu
+from models.layers.mlp import ACTIVATIONS
 from models.layers.ops import Ops
-
-ACTIVATIONS = {"gelu": gelu, "relu": nn.relu, "tanh": nn.tanh}
 
 
 def make_row_head(config: HeadedConfig, num_outputs: int, ops: Ops) -> ClassHead | HiddenClassHead:

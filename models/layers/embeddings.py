@@ -1,15 +1,13 @@
-"""The input embeddings of BERT and the encoders derived from it, and those of encoders of words.
+"""Input embeddings: those of BERT and the encoders derived from it, and sinusoids of positions.
 
-B batch   L length   D width   T token types
+B batch   L length   D width   T token types   P positions   I = D / 2
 """
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed, ModuleFactory
@@ -90,116 +88,24 @@ class Embeddings(nn.Module):
         return self.drop(self.norm(x_BLD), deterministic=not train)
 
 
-WORD_ACTIVATIONS = {"relu": nn.relu, "tanh": nn.tanh}  # of the layers of encoders of words
-# As the word vectors of Kim (2014) that no vectors initialise.
-UNIFORM = nn.initializers.uniform(0.5)
+def make_sinusoids(positions_P: np.ndarray, width: int) -> np.ndarray:
+    """Return the encodings of positions, float32 [P, D] (Vaswani et al. 2017, section 3.5).
 
+    Column i has sin(p / 10000^(2i/D)) and column D/2 + i its cosine: the paper's columns 2i and
+    2i + 1, in the order of its code.
 
-def init_words(key: jax.Array, shape: Sequence[int], dtype: jnp.dtype = jnp.float32) -> jax.Array:
-    """Return numbers that are uniform between -0.25 and 0.25."""
-    return UNIFORM(key, shape, dtype) - 0.25
+    Args:
+      positions_P: positions, or signed distances.
+      width: D.
 
-
-def find_words(
-    token_ids: jax.Array, attention_mask: jax.Array, special_ids: Sequence[int]
-) -> jax.Array:
-    """Return where a row has words, bool [B, L]: neither padding nor one of the special ids."""
-    is_word_BL = attention_mask.astype(bool)
-    for special in special_ids:
-        is_word_BL &= token_ids != special
-    return is_word_BL
-
-
-class WordEmbeddings(nn.Module):
-    """Embeddings of the words of a row, and 0 elsewhere.
-
-    Two channels to which the same filters are applied and whose results are added (Kim 2014,
-    section 2.1) are one channel with the sum of both embeddings.
-
-    vocab: rows of the table.
-    width: D.
-    channels: as in `WordEncoderConfig`.
+    Raises:
+      ValueError: the width is odd.
     """
-
-    vocab: int
-    width: int
-    channels: str = "non-static"
-    dropout: ModuleFactory = partial(Dropout, 0.0)
-    ops: Ops = PLAIN
-
-    def setup(self) -> None:
-        """Make the tables."""
-        table = partial(Embed, self.vocab, self.width, embedding_init=init_words, ops=self.ops)
-        if self.channels != "static":
-            self.token_embedding = table()
-        if self.channels != "non-static":
-            self.static_embedding = table()
-        self.drop = self.dropout()
-
-    def __call__(self, token_ids: jax.Array, is_word_BL: jax.Array, train: bool) -> jax.Array:
-        """Return the embeddings [B, L, D].
-
-        Args:
-          token_ids: int32 [B, L].
-          is_word_BL: bool, the result of `find_words`.
-          train: whether dropout is applied.
-        """
-        names = ("token_embedding", "static_embedding")
-        tables = [getattr(self, name) for name in names if hasattr(self, name)]
-        x_BLD = sum(table(token_ids) for table in tables[1:]) + tables[0](token_ids)
-        x_BLD = self.drop(x_BLD, deterministic=not train)
-        return jnp.where(is_word_BL[..., None], x_BLD, jnp.zeros((), x_BLD.dtype))
-
-
-class WordEncoder(nn.Module):
-    """An encoder of the words of a row, which is trained with its head.
-
-    A subclass makes its layers in `setup` and implements `encode`.
-
-    config: a `WordEncoderConfig`.
-    """
-
-    config: Any
-    ops: Ops = PLAIN
-
-    def setup(self) -> None:
-        """Make the embeddings."""
-        c = self.config
-        dropout = partial(Dropout, c.dropout, ops=self.ops)
-        self.embeddings = WordEmbeddings(c.vocab, c.width, c.channels, dropout, self.ops)
-
-    def __call__(
-        self,
-        token_ids: jax.Array,
-        attention_mask: jax.Array,
-        token_type_ids: jax.Array | None = None,
-        train: bool = False,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return the result of `encode`, which has the same arguments."""
-        return self.encode(token_ids, attention_mask, token_type_ids, train)
-
-    def encode(
-        self,
-        token_ids: jax.Array,
-        attention_mask: jax.Array,
-        token_type_ids: jax.Array | None = None,
-        train: bool = False,
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return a state of each position [B, L, ...], and one of each row [B, ...].
-
-        Args:
-          token_ids: int32 [B, L].
-          attention_mask: bool [B, L], False on padding.
-          token_type_ids: not used: two texts of a row are read as one.
-          train: whether dropout is applied.
-        """
-        raise NotImplementedError
-
-    def embed_words(
-        self, token_ids: jax.Array, attention_mask: jax.Array, train: bool
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return the embeddings [B, L, D], 0 where there is no word, and bool [B, L]: the words."""
-        c = self.config
-        is_word_BL = find_words(token_ids, attention_mask, (c.cls_id, c.sep_id))
-        x_BLD = self.embeddings(token_ids, is_word_BL, train)
-        return self.ops.constrain(x_BLD), is_word_BL
+    if width % 2:
+        raise ValueError(
+            f"a width of {width} is odd; it must be even, because sines and cosines take half of "
+            "it each (model.width)"
+        )
+    rate_I = 10_000.0 ** (-np.arange(0, width, 2) / width)
+    angle_PI = positions_P[:, None] * rate_I
+    return np.concatenate([np.sin(angle_PI), np.cos(angle_PI)], axis=1).astype(np.float32)

@@ -27,6 +27,10 @@ def gelu_tanh(x: jax.Array) -> jax.Array:
     return nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
 
 
+# The keys are the values of `activation` in configurations.
+ACTIVATIONS = {"gelu": gelu, "relu": nn.relu, "tanh": nn.tanh}
+
+
 class Mlp(nn.Module):
     """activation(x W_up) W_down (Vaswani et al. 2017, section 3.3).
 

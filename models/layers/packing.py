@@ -22,11 +22,11 @@ def make_position_ids(segment_ids: jax.Array) -> jax.Array:
     )
 
 
-def shift_right(labels: jax.Array, segment_ids: jax.Array | None = None) -> jax.Array:
-    """Return the decoder's input [B, L]: START, then all but the last label, in each segment."""
-    shifted_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-    return (
-        shifted_BL
-        if segment_ids is None
-        else jnp.where(find_segment_starts(segment_ids), START, shifted_BL)
-    )
+def shift_right(
+    labels: jax.Array, segment_ids: jax.Array | None = None, start: int = START
+) -> jax.Array:
+    """Return the decoder's input [B, L]: `start`, then all but the last label, in each segment."""
+    shifted_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=start)[:, :-1]
+    if segment_ids is None:
+        return shifted_BL
+    return jnp.where(find_segment_starts(segment_ids), start, shifted_BL)

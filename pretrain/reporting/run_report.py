@@ -13,7 +13,7 @@ from data.corpus.buckets import check_bucket
 from data.corpus.json_lines import replace_nonfinite
 from data.corpus.paths import check_local, is_remote
 from data.store.atomic import write_atomically
-from pretrain.config import read_settings
+from pretrain.config import flatten_config, read_settings
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
 from pretrain.reporting.html import render_html
@@ -256,14 +256,3 @@ def summarize_rows(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
             seconds for _, seconds in mfus
         )
     return summary
-
-
-def flatten_config(tree: Any, path: str = "") -> dict[str, Any]:
-    """Return {path: value} of nested objects; the keys of a path are joined with dots."""
-    if not isinstance(tree, dict):
-        return {path: tree}
-    return {
-        name: value
-        for key, subtree in tree.items()
-        for name, value in flatten_config(subtree, f"{path}.{key}" if path else key).items()
-    }

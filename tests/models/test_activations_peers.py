@@ -11,7 +11,7 @@ import pytest
 
 from models.activations import capture_activations
 from models.config.gpt2 import Gpt2Config
-from models.t5 import shift_right
+from models.layers.packing import shift_right
 from pretrain.convert.read_write import find_converter
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")

@@ -14,7 +14,8 @@ import pytest
 from models import build
 from models.config.t5 import T5Config
 from models.layers.ops import PLAIN, attend
-from models.t5 import RelativeBias, bucket_distances, shift_right
+from models.layers.packing import shift_right
+from models.t5 import RelativeBias, bucket_distances
 
 LENGTHS = np.array([11, 6, 3])
 VALID = np.arange(11) < LENGTHS[:, None]

@@ -12,8 +12,8 @@ import pytest
 
 from models import build
 from models.config.transformer import TransformerConfig
+from models.layers.embeddings import make_sinusoids
 from models.layers.packing import make_position_ids, shift_right
-from models.transformer import make_sinusoids
 
 LENGTHS = np.array([9, 6, 3])
 VALID = np.arange(9) < LENGTHS[:, None]
@@ -83,7 +83,7 @@ def test_sinusoids_are_the_papers(width):
     """Section 3.5: sin in the even columns, cos in the odd ones, here one half after the other;
     wavelengths from 2 pi to 10,000 times that.
     """
-    found, paper = make_sinusoids(50, width), np.zeros((50, width))
+    found, paper = make_sinusoids(np.arange(50), width), np.zeros((50, width))
     for position in range(50):
         for i in range(width // 2):
             paper[position, 2 * i] = np.sin(position / 10000 ** (2 * i / width))
@@ -98,7 +98,7 @@ def test_a_shift_is_a_rotation():
     """The paper's reason for them: the encoding of p + k is a linear function of that of p, the
     same for all p.
     """
-    table = make_sinusoids(40, 8).astype(np.float64)
+    table = make_sinusoids(np.arange(40), 8).astype(np.float64)
     shift = np.linalg.lstsq(table[:-7], table[7:], rcond=None)[0]
     np.testing.assert_allclose(table[:-7] @ shift, table[7:], atol=1e-6)
 

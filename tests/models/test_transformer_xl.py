@@ -146,7 +146,7 @@ def test_distances_beyond_the_clamp_are_alike():
     np.testing.assert_array_equal(clamped[:5], np.tile(whole[4], (5, 1)))
     np.testing.assert_array_equal(clamped[4:], whole[4:])
     assert len(np.unique(whole, axis=0)) == 9
-    with pytest.raises(ValueError, match="sinusoids of a width of 5: it must be even"):
+    with pytest.raises(ValueError, match="a width of 5 is odd; it must be even"):
         embed_distances(9, 5)
 
 

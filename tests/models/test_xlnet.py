@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from models import build
 from models.config.xlnet import XLNetConfig
+from models.layers.cache import SEGMENT_MEMORY
 from models.layers.relative.distance_bias import score_distances, shift_scores
-from models.layers.relative.relative_attention import SEGMENT_MEMORY, embed_distances
+from models.layers.relative.relative_attention import embed_distances
 from models.xlnet import make_order_mask
 from pretrain.config import load
 from pretrain.convert.pretrained import CONVERTERS

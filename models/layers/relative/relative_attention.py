@@ -21,16 +21,10 @@ import numpy as np
 
 from models.layers.attention import Attention
 from models.layers.cache import SEGMENT_MEMORY
+from models.layers.embeddings import make_sinusoids
 from models.layers.linear import Dense, Initializer
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
-
-__all__ = [
-    "SEGMENT_MEMORY",
-    "RelativeAttention",
-    "RelativePositions",
-    "embed_distances",
-]
 
 
 class RelativePositions(flax.struct.PyTreeNode):
@@ -47,7 +41,7 @@ class RelativePositions(flax.struct.PyTreeNode):
 
 
 def embed_distances(N: int, D: int, clamp_len: int | None = None, num_after: int = 0) -> np.ndarray:
-    """Return sinusoids of the distances N - 1 to -num_after, float32 [R, D]: sines, then cosines.
+    """Return sinusoids of the distances N - 1 to -num_after, float32 [R, D], as `make_sinusoids`.
 
     Args:
       N: the number of keys.
@@ -58,13 +52,10 @@ def embed_distances(N: int, D: int, clamp_len: int | None = None, num_after: int
     Raises:
       ValueError: D is odd.
     """
-    if D % 2:
-        raise ValueError(f"sinusoids of a width of {D}: it must be even, for sines and cosines")
     distance_R = np.arange(N - 1, -num_after - 1, -1, dtype=np.float64)
     if clamp_len is not None:
         distance_R = np.clip(distance_R, -clamp_len, clamp_len)
-    angles = distance_R[:, None] * 10_000.0 ** -(np.arange(0, D, 2) / D)
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    return make_sinusoids(distance_R, D)
 
 
 class RelativeAttention(Attention):

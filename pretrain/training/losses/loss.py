@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from models.layers.ops import leave_unchanged
 from pretrain.distributed.precision import cast_params
 from pretrain.overrides import ConfigError
 from pretrain.training.cross_entropy import (
@@ -61,11 +62,6 @@ class ScoreTokens:
             smoothing=self.label_smoothing,
             take=self.take,
         )
-
-
-def leave_unchanged(params: Any) -> Any:
-    """Return `params`."""
-    return params
 
 
 @dataclass(frozen=True)

@@ -160,14 +160,3 @@ def read_tracker_ids(workdir: epath.Path) -> dict[str, str]:
     ):
         raise ValueError(f"{path} is damaged; delete it to begin a new run there")
     return ids
-
-
-def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return {dotted name: value} of nested mappings."""
-    flat: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= flatten_config(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

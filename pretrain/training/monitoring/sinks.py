@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from etils import epath
 
-from pretrain.config import Run, to_json
-from pretrain.training.monitoring.background import BackgroundTracker, flatten_config
+from pretrain.config import Run, flatten_config, to_json
+from pretrain.training.monitoring.background import BackgroundTracker
 from pretrain.training.monitoring.options import Monitoring
 from pretrain.training.monitoring.prometheus import PrometheusFile
 from pretrain.training.monitoring.trackers import make_tracker

@@ -17,14 +17,13 @@ from etils import epath
 from data.corpus.json_lines import format_json_lines
 from pretrain.cli import report
 from pretrain.cli.report import find_patch_figures
-from pretrain.config import Mesh
+from pretrain.config import Mesh, flatten_config
 from pretrain.distributed.sharding import make_mesh
 from pretrain.reporting.curves import list_curves
 from pretrain.reporting.run_report import (
     MAX_POINTS,
     add_mfu,
     describe_best_step,
-    flatten_config,
     make_curves,
     summarize_rows,
     thin_series,

@@ -16,6 +16,7 @@ from models import build
 from models.layers import ops
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
+from models.layers.ops import leave_unchanged
 from pretrain.config import Mesh
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.ops import gradient_exchange
@@ -30,7 +31,6 @@ from pretrain.distributed.ops.splash_attention import attend_with_splash
 from pretrain.distributed.sharding import BATCH, make_mesh
 from pretrain.overrides import ConfigError
 from pretrain.training.losses import LossOptions, find_loss
-from pretrain.training.losses.loss import leave_unchanged
 from pretrain.training.memory.memory_estimate import estimate_memory
 from pretrain.training.program import make_program
 from pretrain.training.step import make_gradient

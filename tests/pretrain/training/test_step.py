@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from models import build
+from models.layers.ops import leave_unchanged
 from pretrain.config import Adafactor, Mesh
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.ops.gradient_exchange import (
@@ -29,7 +30,6 @@ from pretrain.distributed.sharding import (
     make_state_shardings,
 )
 from pretrain.training.losses import LossOptions, find_loss
-from pretrain.training.losses.loss import leave_unchanged
 from pretrain.training.optimizers import allow_promotion, make_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import init_state
