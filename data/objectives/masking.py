@@ -8,7 +8,7 @@ masking (Lan et al. 2020, section 4.1) cuts a row's words into runs of 1 to N wo
 in place of words.
 
 B rows   R some of them   L row length   P masked positions of a row   M masked tokens of the batch
-W words of the batch   S words looked at together
+W words of the batch   S words looked at together   K words of the longest row
 """
 
 from typing import Any
@@ -62,7 +62,7 @@ class Masker:
     def __call__(
         self,
         tokens_BL: np.ndarray,
-        valid_BL: np.ndarray,
+        mask_BL: np.ndarray,
         key_B: np.ndarray,
         rate_B: np.ndarray | None = None,
     ) -> Batch:
@@ -78,10 +78,10 @@ class Masker:
         L = tokens_BL.shape[1]
         if self.whole_words or len(self.special_edges) > MAX_EDGES:
             kinds_BL = np.take(self.kind_of_id, tokens_BL)
-            candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & valid_BL
+            candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & mask_BL
         else:
             kinds_BL = np.zeros(0, np.uint8)  # not needed
-            candidate_BL = self.find_maskable(tokens_BL) & valid_BL
+            candidate_BL = self.find_maskable(tokens_BL) & mask_BL
         rate_B = np.array(self.mask_rate) if rate_B is None else rate_B
         number_B = self.count_masks(count_true(candidate_BL), rate_B)
         order_B, hide_B = hashing.derive_keys(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))

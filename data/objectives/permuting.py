@@ -1,6 +1,7 @@
 """Choice of the predicted tokens of a row and of its factorization order (Yang et al. 2019).
 
-B rows   L row length   P predicted positions of a row   S spans of a row
+B rows   L row length   P predicted positions of a row   M predicted tokens of the batch
+S spans of a row   N lengths of a span   E = L + 1 edges
 """
 
 import numpy as np
@@ -30,7 +31,7 @@ class Permuter:
         weights_N = 1 / np.arange(1, max_span + 1)
         self.cumulative_N = np.cumsum(weights_N) / weights_N.sum()
 
-    def __call__(self, tokens_BL: np.ndarray, valid_BL: np.ndarray, key_B: np.ndarray) -> Batch:
+    def __call__(self, tokens_BL: np.ndarray, mask_BL: np.ndarray, key_B: np.ndarray) -> Batch:
         """Return the predicted positions, their labels and weights, and the ranks of all tokens.
 
         A row of n tokens of text has n // K predicted ones, at least one and at most n - 1: a
@@ -42,12 +43,12 @@ class Permuter:
           {"permutation_ranks" [B, L], "masked_positions", "labels", "label_weights" [B, P]}.
         """
         special_BL = self.is_special[tokens_BL]
-        predicted_BL = self.choose_spans(valid_BL & ~special_BL, key_B)
+        predicted_BL = self.choose_spans(mask_BL & ~special_BL, key_B)
         number_B = predicted_BL.sum(axis=1)
         used_BP = np.arange(self.num_predictions) < number_B[:, None]
         position_M = np.nonzero(predicted_BL)[1]
         return {
-            "permutation_ranks": rank_tokens(predicted_BL | (special_BL & valid_BL), key_B),
+            "permutation_ranks": rank_tokens(predicted_BL | (special_BL & mask_BL), key_B),
             "masked_positions": fill_slots(used_BP, position_M),
             "labels": fill_slots(used_BP, tokens_BL[predicted_BL]),
             "label_weights": used_BP.astype(np.float32),
@@ -70,10 +71,11 @@ class Permuter:
         span_BS = np.diff(end_BS, axis=1, prepend=0)
         context_BS = np.minimum(self.partial * span_BS, length_B[:, None])
         # The first draw is that of the place where the first context begins.
-        bits_BN = hashing.draw_uint64(hashing.derive_keys(key_B, hashing.SPAN_STARTS), S + 1)
+        bits = hashing.draw_uint64(hashing.derive_keys(key_B, hashing.SPAN_STARTS), S + 1)
+        shift_bits_B, place_bits_BS = bits[:, 0], bits[:, 1:]
         left_over_B = length_B - context_BS.sum(axis=1)
-        shift_B = hashing.bits_to_ints(bits_BN[:, 0], left_over_B + 1)
-        inside_BS = hashing.bits_to_ints(bits_BN[:, 1:], context_BS - span_BS + 1)
+        shift_B = hashing.bits_to_ints(shift_bits_B, left_over_B + 1)
+        inside_BS = hashing.bits_to_ints(place_bits_BS, context_BS - span_BS + 1)
         start_BS = shift_B[:, None] + np.cumsum(context_BS, axis=1) - context_BS + inside_BS
         # +1 where a span begins and -1 after it; the running sum is 1 inside spans.
         edges_BN, row_B1 = np.zeros((B, L + 1), np.int32), np.arange(B)[:, None]

@@ -86,5 +86,5 @@ class PathDropout(nn.Module):
     def __call__(self, x: jax.Array, rate: jax.Array) -> jax.Array:
         """Return x [B, ...] without the dropped rows; rate: float32 scalar, below 1."""
         shape_B = (x.shape[0], *(1,) * (x.ndim - 1))
-        is_read_B = self.ops.keep_rows(self.make_rng("dropout"), 1 - rate, shape_B)
-        return x * jnp.where(is_read_B, 1 / (1 - rate), 0).astype(x.dtype)
+        keep_mask_B = self.ops.keep_rows(self.make_rng("dropout"), 1 - rate, shape_B)
+        return x * jnp.where(keep_mask_B, 1 / (1 - rate), 0).astype(x.dtype)

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 
 from models.layers.ops import PLAIN, Ops
 
-ModuleFactory = Callable[
-    ..., nn.Module
-]  # a constructor of modules, e.g. partial(Attention, num_heads=12)
+# A constructor of modules, such as partial(Attention, num_heads=12).
+ModuleFactory = Callable[..., nn.Module]
 Initializer = nn.initializers.Initializer
 
 # A normal of 0.02 truncated at two standard deviations and not rescaled, as in BERT's own code: its

@@ -48,11 +48,6 @@ class Accelerators:
     paths: tuple[str, ...]
     driver: str = ""
 
-    @property
-    def backend_name(self) -> str:
-        """The name of JAX's backend for them."""
-        return self.kind.lower()
-
     def __str__(self) -> str:
         first, *others = self.paths
         more = ", ..." if others else ""

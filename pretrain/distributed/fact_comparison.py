@@ -26,9 +26,12 @@ def flatten_tree(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def find_differences(facts_by_process: Sequence[Facts]) -> list[str]:
-    """Return a sentence for each fact that differs: which hosts deviate from the majority."""
+    """Return a sentence for each fact that differs: which hosts deviate from the majority.
+
+    The facts `host` and `probe` are each process's own.
+    """
     sentences = []
-    for name in facts_by_process[0].keys() - {"host", "note"}:
+    for name in facts_by_process[0].keys() - {"host", "probe"}:
         label, values, others = _select_key(name, [process[name] for process in facts_by_process])
         usual = max(values, key=lambda value: (values.count(value), -values.index(value)))
         if values.count(usual) == len(values):

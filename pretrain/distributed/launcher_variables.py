@@ -11,6 +11,11 @@ Environment = Mapping[str, str]
 
 
 def parse_number(environ: Environment, name: str, default: int | None = None) -> int:
+    """Return the number in a variable, or `default` if it is unset or empty.
+
+    Raises:
+      ValueError: the variable is no number of 0 or more, or is unset and has no default.
+    """
     value = environ.get(name) or str(default)
     if not value.isdecimal():
         raise ValueError(f"{name}={value!r}: expected a number of 0 or more")
@@ -27,6 +32,7 @@ def choose_coordinator(environ: Environment, host: str, port: int) -> str:
 
 
 def list_tpu_hosts(environ: Environment) -> list[str]:
+    """Return the addresses of the hosts of this TPU slice; [""] if no variable has them."""
     return (
         environ.get("TPU_PROCESS_ADDRESSES") or environ.get("TPU_WORKER_HOSTNAMES") or ""
     ).split(",")

@@ -2,7 +2,7 @@
 
 Each process publishes its facts in the coordinator's key-value store, which needs neither
 collectives nor equal numbers of devices. All processes read the same facts, so all raise the same
-error, within WAIT seconds even if one of them publishes nothing.
+error, within TIMEOUT seconds even if one of them publishes nothing.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def preflight_run(run: Run, workdir: epath.PathLike) -> None:
             f"{jax.process_count()} processes share these devices, but nothing joined them: on "
             "Cloud TPU set CLOZE_CLUSTER=tpu"
         )
-    note = _write_probe(workdir)
+    probe = _write_probe(workdir)
     facts_by_process = exchange_values(
-        "facts", collect_run_facts(run, find_newest_step(workdir)) | {"note": note}, TIMEOUT
+        "facts", collect_run_facts(run, find_newest_step(workdir)) | {"probe": probe}, TIMEOUT
     )
-    # The notes that cannot be seen differ between hosts, so all complaints are exchanged. After
-    # that, no process looks for notes any more.
+    # The probes that cannot be seen differ between hosts, so all complaints are exchanged. After
+    # that, no process looks for probes any more.
     complaints = find_differences(facts_by_process) + [
         line
         for lines in exchange_values(
@@ -81,8 +81,8 @@ def preflight_run(run: Run, workdir: epath.PathLike) -> None:
         )
         for line in lines
     ]
-    if note:
-        (epath.Path(workdir) / note).unlink(missing_ok=True)
+    if probe:
+        (epath.Path(workdir) / probe).unlink(missing_ok=True)
     _raise_complaints(complaints)
 
 
@@ -181,12 +181,12 @@ def _write_probe(workdir: epath.PathLike) -> str | None:
 
 
 def _find_unseen_probes(workdir: epath.PathLike, facts_by_process: Sequence[Facts]) -> list[str]:
-    """Return a sentence for each process whose note in the workdir is missing or not visible."""
+    """Return a sentence for each process whose probe in the workdir is missing or not visible."""
     sentences = []
     for process in facts_by_process:
-        if process["note"] is None:
+        if process["probe"] is None:
             sentences.append(f"{process['host']} cannot write to {workdir}")
-        elif not (epath.Path(workdir) / process["note"]).exists():
+        elif not (epath.Path(workdir) / process["probe"]).exists():
             sentences.append(
                 f"{workdir} is another folder on {process['host']} than on "
                 f"{socket.gethostname()}: it must be shared, for example gs://"
@@ -263,8 +263,10 @@ def collect_values(name: str, timeout: float) -> list[Any]:
 
 
 def _describe_timeout(timeout: float) -> str:
-    processes = f"of {jax.process_count()}"
-    return f"{processes} has not come as far as the others within {timeout} s; see its log"
+    return (
+        f"of {jax.process_count()} has not come as far as the others within {timeout} s; see its "
+        "log"
+    )
 
 
 def _describe_host() -> str:

@@ -51,17 +51,15 @@ def _read_stat(pid: int) -> tuple[str, int] | tuple[None, None]:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None, None
-    fields = text.rpartition(")")[
-        2
-    ].split()  # the command before it may contain blanks and brackets
+    # The command in brackets may itself contain blanks and brackets.
+    fields = text.rpartition(")")[2].split()
     return fields[0], int(fields[19])
 
 
 def end_with_parent() -> None:
     """End this process by SIGKILL when its parent dies, if PARENT_VARIABLE is set."""
-    parent = os.environ.pop(
-        PARENT_VARIABLE, None
-    )  # this process's own children have another parent
+    # Removed, because this process's own children have another parent.
+    parent = os.environ.pop(PARENT_VARIABLE, None)
     if parent is None:
         return
     if sys.platform == "linux":

@@ -105,6 +105,7 @@ def get_client() -> Any:
 
 
 def get_jax_state() -> Any:
+    """Return JAX's record of the processes, with `client` and `process_id`."""
     # The store has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils use the
     # same one. jax.process_index() would open the devices, which waits for all processes.
     from jax._src.distributed import global_state

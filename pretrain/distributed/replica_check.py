@@ -33,19 +33,19 @@ class ReplicaMismatch(RuntimeError):
 class ReplicaCheck:
     """Compares the copies of replicated shards of states on a mesh."""
 
-    def __init__(self, placed: Any, mesh: Mesh, every: int) -> None:
+    def __init__(self, state_shardings: Any, mesh: Mesh, every: int) -> None:
         """Compile nothing yet.
 
         Args:
-          placed: a state of NamedShardings.
+          state_shardings: a `TrainState` of NamedShardings.
           mesh: of the devices.
           every: number of steps between two checks; 0 for none.
         """
         self.mesh, self.every = mesh, every
-        shardings, self.tree = jax.tree.flatten(placed)
+        shardings, self.tree = jax.tree.flatten(state_shardings)
         specs = [sharding.spec for sharding in shardings]
         self.leaf_paths = [
-            format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(placed)
+            format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(state_shardings)
         ]
         self.split_axes = [_list_axes(spec) for spec in specs]
         self.shared_leaves = [
@@ -70,7 +70,7 @@ class ReplicaCheck:
         """Wait for the devices and compare their copies.
 
         Raises:
-          Altered: copies differ. The error names the devices and is the same in every process.
+          ReplicaMismatch: copies differ. The error names the devices; all processes raise the same.
         """
         if not self.every or not self.shared_leaves:
             return
@@ -87,21 +87,23 @@ class ReplicaCheck:
         if outliers:
             raise ReplicaMismatch(self._describe_mismatch(outliers, step))
 
-    def _find_outliers(self, marks_D: np.ndarray, split: set[str]) -> list[tuple[list[int], int]]:
+    def _find_outliers(
+        self, fingerprints_D: np.ndarray, split: set[str]
+    ) -> list[tuple[list[int], int]]:
         """Return (devices that differ, number of copies) for each shard whose copies differ.
 
         The majority of the copies is right, if there is one; else all devices are named.
 
         Args:
-          marks_D: fingerprints of the shards of one leaf.
+          fingerprints_D: fingerprints of the shards of one leaf.
           split: the mesh axes that the leaf is sharded over.
         """
         dims = tuple(self.mesh.shape[axis] for axis in AXES)
         split_dims = [i for i, axis in enumerate(AXES) if axis in split]
         order = split_dims + [i for i, axis in enumerate(AXES) if axis not in split]
         num_shards = int(np.prod([dims[i] for i in split_dims]))
-        copies = marks_D.reshape(dims).transpose(order).reshape(num_shards, -1)
-        holders = np.arange(len(marks_D)).reshape(dims).transpose(order).reshape(num_shards, -1)
+        copies = fingerprints_D.reshape(dims).transpose(order).reshape(num_shards, -1)
+        holders = np.arange(self.mesh.size).reshape(dims).transpose(order).reshape(num_shards, -1)
         groups = []
         for values, devices in zip(copies, holders, strict=True):
             (usual, count), *others = collections.Counter(values.tolist()).most_common()
@@ -113,14 +115,14 @@ class ReplicaCheck:
                 groups.append((differing, len(values)))
         return groups
 
-    def _describe_mismatch(self, odd: list[tuple[str, list[int], int]], step: int) -> str:
-        """Return the error message. odd: (leaf, devices that differ, number of copies)."""
-        flat, (leaf, devices, num_copies) = self.mesh.devices.flat, odd[0]
+    def _describe_mismatch(self, outliers: list[tuple[str, list[int], int]], step: int) -> str:
+        """Return the error message. outliers: (leaf, devices that differ, number of copies)."""
+        flat, (leaf, devices, num_copies) = self.mesh.devices.flat, outliers[0]
         names = " and ".join(
             f"device {flat[device].id} of {_describe_host(flat[device].process_index)}"
-            for device in sorted({device for row in odd for device in row[1]})
+            for device in sorted({device for row in outliers for device in row[1]})
         )
-        num_more = len({row[0] for row in odd}) - 1
+        num_more = len({row[0] for row in outliers}) - 1
         values = leaf + (f" and {num_more} more" if num_more else "")
         if len(devices) < num_copies:
             finding = (

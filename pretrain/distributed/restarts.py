@@ -72,10 +72,10 @@ def supervise_restarts(
       argv: arguments of the command, with its --workdir.
       sleep: replaces `time.sleep` in tests.
     """
-    failures, saved_step = 0, find_newest_step(argv)
+    failures, saved_step = 0, find_saved_step(argv)
     while True:
         ending = start()
-        old_step, saved_step = saved_step, find_newest_step(argv)
+        old_step, saved_step = saved_step, find_saved_step(argv)
         failures = 1 if saved_step > old_step else failures + 1
         if not ending.is_restartable or not tries:
             return ending
@@ -94,7 +94,7 @@ def supervise_restarts(
         sleep(pause)
 
 
-def find_newest_step(argv: Sequence[str]) -> int:
+def find_saved_step(argv: Sequence[str]) -> int:
     """Return the newest committed step in the --workdir of the arguments `argv`.
 
     It is -1 if there is none, or the folder cannot be listed from here.

@@ -2,10 +2,10 @@
 
 A run that hangs would occupy a pod until somebody notices. The goodput ledger
 (pretrain/workdir/goodput.py) reports each phase of the loop to the watchdog, whose thread checks
-how long the phase lasts. A step runs on
-the devices asynchronously, but the loop waits for the metrics of the previous one. A thread of
-Orbax finishes checkpoints, and the watchdog checks it as well. Only time in which the watchdog
-itself runs counts: a stopped process (Ctrl-Z) or a sleeping laptop does not hang.
+how long the phase lasts. A step runs on the devices asynchronously, but the loop waits for the
+metrics of the previous one. A thread of Orbax finishes checkpoints, and the watchdog checks it as
+well. Only time in which the watchdog itself runs counts: a stopped process (Ctrl-Z) or a sleeping
+laptop does not hang.
 
 In a run of several processes the one that hangs announces it, and the others end with it, with
 their own stacks: they wait for it in vain.
@@ -70,7 +70,7 @@ class Watchdog:
         """
         self.limits, self.path, self.peers = limits, path, peers
         self.count = itertools.count()
-        self.enter_part("start")
+        self.enter_phase("start")
         self.over = threading.Event()
         self.ending = threading.Lock()
         self.thread = threading.Thread(target=self._check_limits, name="watchdog", daemon=True)
@@ -86,27 +86,27 @@ class Watchdog:
         self.over.set()
         self.thread.join()
 
-    def enter_part(self, part: str) -> None:
-        """Note that the loop begins the phase `part`, a field of `Limits`, perhaps once more."""
+    def enter_phase(self, phase: str) -> None:
+        """Note that the loop begins a phase, a field of `Limits`, perhaps once more."""
         # The number distinguishes a phase that is repeated from one that lasts.
-        self.doing = (part, next(self.count))
+        self.current = (phase, next(self.count))
 
     def _check_limits(self) -> None:
         ages, clock = {}, time.monotonic()
         while not self.over.wait(TICK):
             elapsed, clock = time.monotonic() - clock, time.monotonic()
-            doing = self.doing
-            activities = ((doing, doing[0]), (find_save_thread(), "save"))
-            parts = {activity: part for activity, part in activities if activity}
+            current = self.current
+            activities = ((current, current[0]), (find_save_thread(), "save"))
+            phases = {activity: phase for activity, phase in activities if activity}
             ages = {
-                activity: ages.get(activity, 0.0) + min(elapsed, 2 * TICK) for activity in parts
+                activity: ages.get(activity, 0.0) + min(elapsed, 2 * TICK) for activity in phases
             }
-            for activity, part in parts.items():
-                limit = getattr(self.limits, part)
+            for activity, phase in phases.items():
+                limit = getattr(self.limits, phase)
                 if limit and ages[activity] > limit:
                     cause = (
-                        f"'{part}' has lasted {ages[activity]:,.0f} s; its limit is "
-                        f"watchdog.{part}={limit:g}"
+                        f"'{phase}' has lasted {ages[activity]:,.0f} s; its limit is "
+                        f"watchdog.{phase}={limit:g}"
                     )
                     advice = (
                         "if the run was only slow, raise the limit, or set it to 0 for no limit"

@@ -84,7 +84,7 @@ def tree_where(condition: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
-def update_count(optimizer: optax.OptState, step: jax.Array) -> jax.Array:
+def count_updates(optimizer: optax.OptState, step: jax.Array) -> jax.Array:
     """Return the number of updates so far; `step` if the optimizer's state has no count."""
     counts = optax.tree_utils.tree_get_all_with_path(optimizer, "count")
     return counts[0][1] if counts else step
@@ -153,8 +153,7 @@ class DivergenceMonitor:
         raise Diverged(
             f"steps {self.step - self.num_skipped + 1:,} to {self.step:,} were skipped because "
             f"their loss or gradients are not finite or too large{before}. The checkpoints are "
-            "from "
-            "before these steps. Inspect the data (`inspect`), or try a lower "
+            "from before these steps. Inspect the data (`inspect`), or try a lower "
             "optimizer.learning_rate, a longer warmup, optimizer.max_grad_norm or "
             "guard.norm_factor, in a new workdir or with --allow-changes"
         )

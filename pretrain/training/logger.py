@@ -61,14 +61,12 @@ class RunLog:
         self.signal: int | None = None
         if self.is_first_process:
             device = mesh.devices.flat[0]
-            peak = flops.get_peak_flops(device, run.train.compute_dtype)
+            flops_per_step = flops.count_step_flops(run).all_pairs
+            device_peak = flops.get_peak_flops(device, run.train.compute_dtype)
             # CPU devices share the cores of one host.
             num_devices = 1 if device.platform == "cpu" else mesh.size
+            peak = device_peak and device_peak * num_devices
             self.file = MetricsLog(workdir, start)
-            flops_per_step, peak = (
-                flops.count_step_flops(run).all_pairs,
-                peak and peak * num_devices,
-            )
             unit = run.data.objective.unit
             self.progress = ProgressLine(
                 start, run.train.last_step, flops_per_step, peak, unit=unit

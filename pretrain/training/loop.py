@@ -23,7 +23,7 @@ from pretrain.distributed.watchdog import Watchdog
 from pretrain.evaluation.model_fit import check_row_length
 from pretrain.training.context import TrainContext
 from pretrain.training.continuation import resume_rows
-from pretrain.training.divergence import DivergenceMonitor, update_count
+from pretrain.training.divergence import DivergenceMonitor, count_updates
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.gap_samples import make_sampler
@@ -73,8 +73,8 @@ def train(
       ConfigError: configuration, source, mesh and workdir do not fit each other, or the run does
         not fit in the memory of the devices.
       MemoryExhausted: memory is exhausted all the same.
-      divergence.Diverged: every step is skipped.
-      replica_check.Altered: devices disagree about replicated values.
+      divergence.Diverged: steps are skipped again after the run has returned to a checkpoint.
+      replica_check.ReplicaMismatch: devices disagree about replicated values.
     """
     began = began or time.time()
     workdir = epath.Path(workdir)
@@ -162,7 +162,7 @@ def open_ledger(
 ) -> Ledger:
     """Return the ledger of the run's time, which the first process writes."""
     folder = None if jax.process_index() else workdir
-    return Ledger(folder, began, start, watchdog.enter_part, lease.is_held)
+    return Ledger(folder, began, start, watchdog.enter_phase, lease.is_held)
 
 
 def log_start(
@@ -174,7 +174,7 @@ def log_start(
     state: TrainState,
 ) -> None:
     """Log what the run trains, from `state` on."""
-    num_updates = int(update_count(state.optimizer, state.step))
+    num_updates = int(count_updates(state.optimizer, state.step))
     params = program.abstract_state.params
     log.log_message(describe_start(run, opened, params, mesh, int(state.step), num_updates))
 

@@ -71,13 +71,13 @@ def report_other_origin(workdir: str, source: epath.PathLike, step: int | None =
     origin = json.loads(path.read_text()) if path.exists() else {}
     if "folder" not in origin:
         return
-    folder, begun = origin["folder"], origin.get("pretrained_step")
-    if folder != name_folder(source) or step not in (None, begun):
-        asked = name_folder(source) + (f" at step {step}" if step is not None else "")
+    folder, origin_step = origin["folder"], origin.get("pretrained_step")
+    if folder != name_folder(source) or step not in (None, origin_step):
+        requested = name_folder(source) + (f" at step {step}" if step is not None else "")
         print(
             f"note: {workdir} goes on from its own last checkpoint; it began with "
-            f"{escape_line(folder)} at step {begun}, not with {asked}. To begin with that, name "
-            "another --workdir",
+            f"{escape_line(folder)} at step {origin_step}, not with {requested}. To begin with "
+            "that, name another --workdir",
             file=sys.stderr,
         )
 

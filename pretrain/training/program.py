@@ -16,6 +16,7 @@ import jax
 from data.mixed import Mixed, map_shapes
 from data.objectives.objective import Objective
 from models import build
+from models.layers.ops import leave_unchanged
 from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.ops.gradient_exchange import (
@@ -41,7 +42,6 @@ from pretrain.training.cross_entropy import (
 )
 from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
-from pretrain.training.losses.loss import leave_unchanged
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import TrainState, init_state
@@ -111,13 +111,15 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
         run.train.seed,
         run.data.batch_size,
     )
-    abstract = jax.eval_shape(init)
+    abstract_state = jax.eval_shape(init)
     if scores_at_once is None:
-        scores_at_once = choose_scores_at_once(run, mesh, abstract.params)
+        scores_at_once = choose_scores_at_once(run, mesh, abstract_state.params)
     take = take_scores_on_gpu if mesh.devices.flat[0].platform == "gpu" else take_scores
-    placed = make_state_shardings(abstract, mesh)
+    state_shardings = make_state_shardings(abstract_state, mesh)
     row_sharding = make_batch_sharding(mesh)
-    strategy = choose_gradient_strategy(run, mesh, abstract.params, model, attention["update"])
+    strategy = choose_gradient_strategy(
+        run, mesh, abstract_state.params, model, attention["update"]
+    )
     step = make_train_step(
         strategy.model,
         loss,
@@ -136,20 +138,20 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
     return Program(
         model=model,
         loss=loss,
-        abstract_state=abstract,
-        state_shardings=placed,
+        abstract_state=abstract_state,
+        state_shardings=state_shardings,
         batch=map_shapes(make_struct, run.data.objective, run.data.batch_size),
-        init=partial(initialize_state, init, mesh, placed),
+        init=partial(initialize_state, init, mesh, state_shardings),
         train_step=jax.jit(
             step,
-            in_shardings=(placed, row_sharding),
-            out_shardings=(placed, make_replicated_sharding(mesh)),
+            in_shardings=(state_shardings, row_sharding),
+            out_shardings=(state_shardings, make_replicated_sharding(mesh)),
             donate_argnums=0,
             compiler_options=get_compiler_options(mesh),
         ),
         evaluation_step=make_evaluation_step(evaluation_model, loss, mesh, compute_dtype=dtype),
         attention=attention,
-        exchange=describe_exchange(abstract.params, mesh, run.train),
+        exchange=describe_exchange(abstract_state.params, mesh, run.train),
     )
 
 

@@ -30,9 +30,8 @@ from pretrain.workdir.check import has_finished_steps
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
 
-MIN_FILLED = (
-    0.9  # share of tokens among the positions of all rows, below which packing is recommended
-)
+# Share of tokens among the positions of all rows, below which packing is recommended.
+MIN_FILLED = 0.9
 
 
 @dataclasses.dataclass(frozen=True)

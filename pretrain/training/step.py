@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from models.layers.ops import leave_unchanged
 from pretrain.distributed.ops.gradient_exchange import GradientFn
 from pretrain.distributed.precision import cast_params
-from pretrain.training.divergence import is_finite_step, tree_where, update_count
+from pretrain.training.divergence import count_updates, is_finite_step, tree_where
 from pretrain.training.losses import DEFAULT_OPTIONS, Loss, LossOptions, MixedLoss
-from pretrain.training.losses.loss import leave_unchanged
 from pretrain.training.state import TrainState
 
 
@@ -64,7 +64,7 @@ def make_train_step(
         updates, opt_state = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.compute_loss(means), optax.tree.norm(grads)
-        rate = learning_rate(update_count(state.optimizer, state.step))
+        rate = learning_rate(count_updates(state.optimizer, state.step))
         is_taken = is_finite_step(value, norm, state.optimizer, norm_factor, norm_window)
         metrics = means | {
             "loss": value,

@@ -130,8 +130,8 @@ def count_residuals(run: Run, mesh: Mesh, program: Program) -> int:
     for leaf in jax.tree.leaves(residuals):
         if leaf.size % ROW_PRIME == 0:
             is_split = not split_sizes.isdisjoint(leaf.shape)
-            is_widened = is_cpu and leaf.dtype == jnp.bfloat16
-            itemsize = 4 if is_widened else leaf.dtype.itemsize
+            in_float32 = is_cpu and leaf.dtype == jnp.bfloat16
+            itemsize = 4 if in_float32 else leaf.dtype.itemsize
             count = leaf.size * itemsize / ROW_PRIME / shards
             total += count / mesh.shape["model"] if is_split else count
     return int(total)

@@ -71,7 +71,7 @@ def find_smallest_memory(mesh: jax.sharding.Mesh) -> DeviceMemory | None:
 
 
 def find_least(found: Sequence[DeviceMemory]) -> DeviceMemory | None:
-    """Return the least memory of several devices; None of none."""
+    """Return the least memory of several devices; None if there are none."""
     if not found:
         return None
     return min(found)._replace(available=min(memory.available for memory in found))

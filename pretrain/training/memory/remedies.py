@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pretrain.training.program import Program
 
 SHARD_STATE = ("mesh.data=1", "mesh.fsdp=-1")  # adds exchanges, most of them overlapped
-MAX_STEPS = 3  # cheaper steps that are proposed
+MAX_CHEAPER_STEPS = 3  # that are proposed
 MAX_DEVICES = 1 << 14
 
 
@@ -64,12 +64,12 @@ def find_remedies(run: Run, mesh: Mesh, budget: int) -> list[str]:
     suffices, they are more devices and a narrower model.
     """
     counts = ResidualCounts(run, mesh)
-    found = list(itertools.islice(find_cheaper_steps(run, mesh, counts, budget), MAX_STEPS))
+    found = list(itertools.islice(find_cheaper_steps(run, mesh, counts, budget), MAX_CHEAPER_STEPS))
     found += find_batch_size(run, mesh, counts, budget)
     if not found:
         found += find_larger_mesh(run, mesh, counts, budget)
         found += find_narrower_model(run, mesh, counts, budget)
-    return [" ".join(words) for words in found]
+    return [" ".join(overrides) for overrides in found]
 
 
 def find_remat_key(model: Any) -> str | None:
@@ -90,17 +90,17 @@ def find_cheaper_steps(
     shards = [] if is_sharded else [*SHARD_STATE]
     adafactor = [] if isinstance(run.optimizer, Adafactor) else ["optimizer=adafactor"]
     variants = [[], remat, shards, adafactor, [*remat, *shards], [*shards, *adafactor]]
-    for number, words in enumerate(variants):
-        if words in variants[:number]:
+    for number, overrides in enumerate(variants):
+        if overrides in variants[:number]:
             continue
         try:
-            changed = change_run(run, words)
+            changed = change_run(run, overrides)
             new_mesh = make_mesh(changed.mesh, list(mesh.devices.flat))
         except ValueError:  # The mesh or the sections do not fit each other.
             continue
         fitting = add_microbatches(changed, new_mesh, counts, budget)
-        if fitting is not None and (words or fitting):
-            yield [*words, *fitting]
+        if fitting is not None and (overrides or fitting):
+            yield [*overrides, *fitting]
 
 
 def add_microbatches(run: Run, mesh: Mesh, counts: ResidualCounts, budget: int) -> list[str] | None:
@@ -109,8 +109,8 @@ def add_microbatches(run: Run, mesh: Mesh, counts: ResidualCounts, budget: int) 
     most = run.data.batch_size // (mesh.shape["data"] * mesh.shape["fsdp"])
     fixed: dict[bool, int] = {}  # {whether gradients are summed: bytes without activations}
     for count in range(run.train.microbatches, max(most, 1) + 1):
-        words = [f"train.microbatches={count}"] if count != run.train.microbatches else []
-        changed = change_run(run, words)
+        overrides = [f"train.microbatches={count}"] if count != run.train.microbatches else []
+        changed = change_run(run, overrides)
         try:
             check_batch(changed, mesh)
         except ConfigError:  # The batch does not divide.
@@ -119,7 +119,7 @@ def add_microbatches(run: Run, mesh: Mesh, counts: ResidualCounts, budget: int) 
             fixed[count > 1] = estimate_on_devices(changed, program, mesh, 0).expected
         left = budget - fixed[count > 1]
         if left >= 0 and counts.count(run, program) // count <= left:
-            return words
+            return overrides
         if count > 1 and left < 0:
             return None  # More microbatches make only the activations smaller.
     return None
@@ -176,11 +176,11 @@ def find_narrower_model(
         needed //= 4  # No parameter shrinks faster than by the square of the width.
         if needed > budget:
             continue
-        words = [f"model.width={width}"]
+        overrides = [f"model.width={width}"]
         try:
-            fitting = add_microbatches(change_run(run, words), mesh, counts, budget)
+            fitting = add_microbatches(change_run(run, overrides), mesh, counts, budget)
         except ValueError:  # The width does not divide by other sizes of the model.
             continue
         if fitting is not None:
-            yield [*words, *fitting]
+            yield [*overrides, *fitting]
             return

@@ -271,10 +271,10 @@ def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path
 
 
 def test_differences_are_reported_against_the_majority():
-    same = {"configuration": "a", "local devices": 4, "note": "n"}
+    same = {"configuration": "a", "local devices": 4, "probe": "n"}
     host_facts = [same | {"host": f"host{i} (process {i})"} for i in range(4)]
     assert fact_comparison.find_differences(host_facts) == []
-    host_facts[2] |= {"local devices": 3, "note": "m"}
+    host_facts[2] |= {"local devices": 3, "probe": "m"}
     assert fact_comparison.find_differences(host_facts) == [
         "host2 (process 2) has local devices 3, 3 of 4 have 4 (process 0, 1, 3)"
     ]
@@ -468,9 +468,9 @@ def test_a_workdir_that_cannot_be_written_is_reported_with_its_host(tmp_path):
     assert preflight._write_probe(tmp_path / "file") is None
     note = preflight._write_probe(tmp_path / "run")
     host_facts = [
-        {"host": "a (process 0)", "note": note},
-        {"host": "b (process 1)", "note": None},
-        {"host": "c (process 2)", "note": ".preflight-2"},
+        {"host": "a (process 0)", "probe": note},
+        {"host": "b (process 1)", "probe": None},
+        {"host": "c (process 2)", "probe": ".preflight-2"},
     ]
     first, second = preflight._find_unseen_probes(tmp_path / "run", host_facts)
     assert (

@@ -48,7 +48,7 @@ def wait_until(holds):
 
 def test_a_hang_is_reported_with_the_stacks_of_all_threads(exit_statuses, tmp_path, capfd):
     with Watchdog(Limits(step=0.05), tmp_path / "stacks.txt") as watching:
-        watching.enter_part("step")
+        watching.enter_phase("step")
         wait_until(lambda: exit_statuses)
     assert exit_statuses == [HUNG] == [75]
     stacks = (tmp_path / "stacks.txt").read_text()
@@ -68,14 +68,14 @@ def test_a_hang_is_reported_with_the_stacks_of_all_threads(exit_statuses, tmp_pa
 def test_restarted_parts_and_parts_without_a_limit_do_not_time_out(exit_statuses, tmp_path):
     with Watchdog(Limits(evaluate=0.3), tmp_path / "stacks.txt") as watching:
         with Ledger(
-            None, time.time(), 0, watching.enter_part
+            None, time.time(), 0, watching.enter_phase
         ) as ledger:  # it names each part that starts
             for _ in range(60):
                 ledger.enter_phase("evaluate")
                 time.sleep(0.01)
             with ledger.time_phase("compile"):
                 time.sleep(0.5)
-                assert watching.doing[0] == "compile"
+                assert watching.current[0] == "compile"
         assert not exit_statuses
 
 
@@ -86,7 +86,7 @@ def test_time_in_which_nothing_ran_is_not_counted(exit_statuses, tmp_path, monke
     real, jumps = time.monotonic, []
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: real() + 3600 * len(jumps))
     with Watchdog(Limits(step=60), tmp_path / "stacks.txt") as watching:
-        watching.enter_part("step")
+        watching.enter_phase("step")
         for _ in range(5):
             time.sleep(0.03)
             jumps.append(1)
@@ -101,7 +101,7 @@ def test_a_save_in_the_background_is_watched_while_the_loop_goes_on(exit_statuse
         saving.start()
         end = time.monotonic() + 5
         while not exit_statuses and time.monotonic() < end:
-            watching.enter_part("step")
+            watching.enter_phase("step")
             time.sleep(0.01)
     over.set()
     saving.join()
@@ -115,7 +115,7 @@ def test_a_hung_disk_or_process_does_not_delay_the_exit(exit_statuses, capfd):
     began = time.monotonic()
     peers = make_peers(leave=lambda: threading.Event().wait(5))
     with Watchdog(Limits(step=0.01), Hanging(), peers) as watching:
-        watching.enter_part("step")
+        watching.enter_phase("step")
         wait_until(lambda: exit_statuses)
     assert time.monotonic() - began < 3 and "error: hung: 'step'" in capfd.readouterr().err
 
@@ -124,7 +124,7 @@ def test_a_hang_is_announced_to_the_other_processes(exit_statuses, tmp_path):
     announced = []
     peers = make_peers(announce=announced.append)
     with Watchdog(Limits(step=0.05), tmp_path / "stacks.txt", peers) as watching:
-        watching.enter_part("step")
+        watching.enter_phase("step")
         wait_until(lambda: exit_statuses)
     assert announced == ["'step' has lasted 0 s; its limit is watchdog.step=0.05"]
 
@@ -161,7 +161,7 @@ def test_a_coordinator_that_does_not_answer_neither_ends_nor_delays_a_process(
     with Watchdog(
         Limits(step=0.05), tmp_path / "stacks.txt", make_peers(find_hung=find_hung)
     ) as watching:
-        watching.enter_part("step")
+        watching.enter_phase("step")
         wait_until(lambda: exit_statuses)
     answer.set()
     assert exit_statuses == [HUNG]
