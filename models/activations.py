@@ -79,8 +79,9 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
         if isinstance(module, Attention):
             attention_names.append(module.name)
         result = call(*args, **kwargs)
-        if isinstance(module, LAYERS) and hidden_states:  # a layer outside of a stack is not
-            # of a reversible layer, the stream that the next one reads first
+        # A layer outside of a stack has no hidden states. Of a reversible layer's two streams, the
+        # next layer reads the second one first.
+        if isinstance(module, LAYERS) and hidden_states:
             hidden_states[-1].append(result[1] if isinstance(result, tuple) else result)
         return result
 

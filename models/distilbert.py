@@ -1,6 +1,6 @@
 """DistilBERT (Sanh et al. 2019): a student with half of BERT's layers, distilled from BERT.
 
-Three losses (section 3): masked language modelling; the divergence from the teacher's softened
+Three losses (section 2): masked language modelling; the divergence from the teacher's softened
 distribution over tokens; and the cosine between the hidden states of student and teacher. The
 teacher is a trained BERT and stays fixed.
 

@@ -115,7 +115,7 @@ class Electra(nn.Module):
           segment_ids: int32 [B, L], from 1, the packed text that a token belongs to. A token
             attends to its own text only. None: one text a row.
           labels: int32 [B, P], the original tokens at the masked positions.
-          label_weights: float32 [B, P], 0 on slots that only fill up a row.
+          label_weights: float32 [B, P], 0 on slots without a masked token.
           uniforms: float32 [B, P] in [0, 1); each selects a sampled token. Equal numbers select
             equal tokens, on any mesh and in any microbatch. None: nothing is replaced.
           train: whether dropout is applied.

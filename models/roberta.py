@@ -1,8 +1,8 @@
 """RoBERTa (Liu et al. 2019): BERT's encoder, pretrained by masked language modelling alone.
 
 The paper's other changes belong to the data (`data.objectives.MaskedLm`, rows="sentences"): full
-sentences across documents, dynamic masking, a byte-level vocabulary (section 4). Here differ the
-missing next-sentence head and the number of the first position.
+sentences across documents, dynamic masking, a byte-level vocabulary (section 4). The model differs
+from BERT in two things: it has no next-sentence head, and its positions begin at another number.
 """
 
 from models.config.roberta import RobertaConfig

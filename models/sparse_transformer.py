@@ -3,7 +3,8 @@
 A token attends to those near it and to some of each block before, in n sqrt(n) operations
 (sections 4.2 and 4.3). The decoder is pre-norm, with an initialisation for many layers.
 
-B batch   L length   D width   V vocabulary
+B batch   L length   D width   V vocabulary   N rows of the grid of positions   S columns, the
+stride   P positions
 """
 
 import math
@@ -103,10 +104,10 @@ class GridEmbeddings(nn.Module):
 
     def setup(self) -> None:
         """Make the three tables (section 6)."""
-        c, std = self.config, 0.125 / math.sqrt(self.config.width)
-        normal, num_positions = nn.initializers.normal, 2
+        c, normal = self.config, nn.initializers.normal
+        std, num_position_tables = 0.125 / math.sqrt(c.width), 2
         self.token_embedding = Embed(c.vocab, c.width, normal(std), self.ops)
-        position_init = normal(std / math.sqrt(num_positions))
+        position_init = normal(std / math.sqrt(num_position_tables))
         self.row_embedding = Embed(math.ceil(c.length / c.stride), c.width, position_init)
         self.column_embedding = Embed(c.stride, c.width, position_init)
 

@@ -3,7 +3,8 @@
 Each layer keeps the last activations that it has read, without a gradient, and attends to them and
 to the segment, by relative position (sections 3.2 and 3.3). The output is an adaptive softmax.
 
-B batch   L segment length   M memory length   D width   V vocabulary   H heads   K head width
+B batch   L segment length   M memory length   N keys: M + L, or the slots of
+the cache   D width   V vocabulary   H heads   K head width
 """
 
 import math

@@ -40,7 +40,10 @@ def split_patches(x_BHWC: jax.Array, size: int) -> jax.Array:
 
 
 def corrupt_patches(x_BND: jax.Array, sources_BN: jax.Array, mask_D: jax.Array) -> jax.Array:
-    """Return embeddings of which each is that of its source; of a source below 0, the [mask]'s."""
+    """Return the embedding of each patch's source; that of the [mask] where the source is below 0.
+
+    sources_BN: int32, numbers of patches. mask_D: the [mask] embedding.
+    """
     moved_BND = jnp.take_along_axis(x_BND, jnp.maximum(sources_BN, 0)[..., None], axis=1)
     return jnp.where(sources_BN[..., None] < 0, mask_D, moved_BND)
 
@@ -82,7 +85,7 @@ class PatchEmbeddings(nn.Module):
 class VisionTransformer(nn.Module):
     """Embeddings, layers with the norm before each sublayer, a norm, and a head (section 3.1).
 
-    kernel_init: of the layers. The paper's own code draws them so.
+    kernel_init: of the layers; by default that of the paper's own code.
     """
 
     config: Any

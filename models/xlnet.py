@@ -55,7 +55,7 @@ class TwoStreamPositions(RelativePositions):
 
 
 class TwoStreamAttention(RelativeAttention):
-    """The attention of both streams to the content stream (section 2.3, equations 3 and 4).
+    """The attention of both streams to the content stream (section 2.3).
 
     It has a term for whether query and key are of the same text, (q + s_bias) s (section 2.5).
     """

@@ -2,7 +2,7 @@
 
 Peters et al. (2018), section 3.1.
 
-B rows   L row length   N = L + 1 words read   C characters of a word
+B rows   L row length   N = L + 1 words read   C characters of a word   S sentences, and the end
 """
 
 import itertools
@@ -115,7 +115,7 @@ class BidirectionalLm(Objective):
         """Return checks of the labels and of the rows' text."""
         other_next = other_previous = unweighed = other_text = 0
         split, vocabulary = stream.split, stream.vocabulary
-        starts_S = np.unique(split.sentence_starts)  # no sentence without a word
+        starts_S = np.unique(split.sentence_starts)  # Sentences without a word are left out.
         begins_S = starts_S + 2 * np.arange(len(starts_S))
         for inspected in seen:
             batch = inspected.batch

@@ -112,7 +112,7 @@ class CausalLm(Objective):
         if not self.separate_documents:
             return {"is_continued": is_continued}
         separator_BN, _ = table.find_separators(table.locate_starts(row_B))
-        begins_BL = separator_BN[:, :-1]  # a document
+        begins_BL = separator_BN[:, :-1]  # where a document begins: its end-of-text token
         later_BL = np.pad(begins_BL[:, 1:], ((0, 0), (1, 0)))
         segment_ids = 1 + np.cumsum(later_BL, axis=1, dtype=np.int32)
         return {"segment_ids": segment_ids, "is_continued": is_continued & ~begins_BL[:, 0]}

@@ -1,6 +1,6 @@
 """Distillation: masked language modelling with the predictions of a larger model as targets.
 
-Sanh et al. (2019), section 3. The batches are those of `masked_lm`.
+Sanh et al. (2019), section 2. The batches are those of `masked_lm`.
 """
 
 from dataclasses import dataclass

@@ -33,7 +33,7 @@ class MaskedPatches(ImageObjective):
     name: ClassVar[str] = "masked_patches"
     description: ClassVar[str] = "mean colors of masked patches, {patch_size} x {patch_size} pixels"
     SHARES: ClassVar[tuple[str, ...]] = (*ImageObjective.SHARES, "mask_rate")
-    # As of the changes that training on labels makes to an image: none.
+    # None of the augmentations of image_classification but crops and mirror images.
     num_ops: ClassVar[int] = 0
     magnitude: ClassVar[float] = 0.0
     magnitude_deviation: ClassVar[float] = 0.0

@@ -4,7 +4,7 @@ Zellers et al. (2019, "Defending Against Neural Fake News"), section 3.1: the fi
 are partitioned at random into two sets. Those of the first set come first, and each set is in the
 canonical order. So the model learns to generate each field given any others.
 
-B rows   L row length   N = L + 1 tokens read   F fields
+B rows   L row length   N = L + 1 tokens read   F fields   K draws of a row
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ short spans (R), long or many spans (X), and one span at the end of the text (S)
 a `mean_span` of at least the number of removed tokens. The mode token before a row names its
 version (section 3.2).
 
-B rows   R raw tokens   L input length   T target length   K spans
+B rows   R raw tokens   L input length   T target length   K spans   N removed tokens of a row
 """
 
 import functools
@@ -138,10 +138,10 @@ class SpanCorruption(Objective):
         return table, build_batch
 
     def draw_segment_lengths(self, key_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Draw the number of tokens kept before each span, and of the span: [B, K], at least 1.
+        """Draw the number of unmasked tokens before each span, and of the span: [B, K], at least 1.
 
-        All ways to cut the kept and the removed tokens into K segments are equally likely, as in
-        Raffel et al.'s code.
+        All ways to cut the unmasked and the removed tokens into K segments are equally likely, as
+        in Raffel et al.'s code.
         """
         unmasked_lengths_BK = draw_lengths(
             hashing.derive_keys(key_B, hashing.UNMASKED_LENGTHS),
@@ -201,10 +201,11 @@ def replace_spans(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Replace spans of text by sentinels.
 
-    In each row, kept_0 tokens stay, removed_0 are span 0, kept_1 stay, and so on to the end.
+    In each row, unmasked_lengths_0 tokens stay, removed_0 are span 0, unmasked_lengths_1 stay, and
+    so on to the end.
 
     Returns:
-      inputs: int32 [B, L], kept tokens with a sentinel for each span, then `eos`.
+      inputs: int32 [B, L], unmasked tokens with a sentinel for each span, then `eos`.
       targets: int32 [B, T], each span after its sentinel, then `eos`.
     """
     spans = unmasked_lengths_BK.shape[1]
@@ -222,8 +223,8 @@ def replace_spans(
 def mark_removed(unmasked_lengths_BK: np.ndarray, removed_BK: np.ndarray) -> np.ndarray:
     """Return which tokens of the text are removed, of segments of these lengths: bool [B, R]."""
     rows, spans = unmasked_lengths_BK.shape
-    lengths_B2K = np.stack([unmasked_lengths_BK, removed_BK], axis=2)
-    removed = np.repeat(np.tile([False, True], rows * spans), lengths_B2K.ravel())
+    lengths_BK2 = np.stack([unmasked_lengths_BK, removed_BK], axis=2)
+    removed = np.repeat(np.tile([False, True], rows * spans), lengths_BK2.ravel())
     return removed.reshape(rows, -1)
 
 

@@ -14,7 +14,7 @@ def check_weights(objective: Any) -> None:
 
 
 def get_class_weights(objective: Any, num_classes: int) -> np.ndarray:
-    """Return the weight of each class of a store: float32 [count or more], the least of them 1.
+    """Return the weight of each class of a store: float32 [num_classes or more], the least is 1.
 
     Only their ratios matter. A training step divides by the sum of a batch's weights, but not by
     less than 1, so no batch with a label may have less.
@@ -24,5 +24,8 @@ def get_class_weights(objective: Any, num_classes: int) -> np.ndarray:
     """
     weights = objective.class_weights or (1.0,) * int(num_classes)
     if len(weights) < num_classes:
-        raise ValueError(f"class_weights={weights}: {len(weights)} weights for more classes")
+        raise ValueError(
+            f"class_weights={weights}: {len(weights)} weights for more classes; the store has "
+            f"{num_classes}: give a weight for each"
+        )
     return np.array(weights, np.float32) / np.float32(min(weights, default=1))

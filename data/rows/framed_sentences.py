@@ -25,7 +25,8 @@ class FramedSentences(WindowRows):
     def __init__(self, split: Split, width: int, vocabulary: Vocabulary, shared: int = 0) -> None:
         """Compute the rows. The arguments are those of `WindowRows`."""
         starts = np.asarray(split.sentence_starts)
-        self.token_S = starts[np.append(np.diff(starts) > 0, True)]  # no sentence without a word
+        # Sentences without a word are left out.
+        self.token_S = starts[np.append(np.diff(starts) > 0, True)]
         self.begin_of_S = self.token_S + 2 * np.arange(len(self.token_S))
         edges = find_source_edges(split)
         edges = np.searchsorted(self.token_S, np.asarray(split.document_starts)[edges])

@@ -31,9 +31,9 @@ def find_separator(objective: Any, vocabulary: Vocabulary) -> int | None:
 
 
 def find_padding(vocabulary: Vocabulary) -> int:
-    """Return the id of the padding, which is not read.
+    """Return the id on padding, which no model reads.
 
-    It is the end of text in a vocabulary without one, or 0.
+    It is that of the padding token, or of the end-of-text token in a vocabulary without one, or 0.
     """
     ids = vocabulary.pad, vocabulary.eos, 0
     return next(token_id for token_id in ids if token_id is not None)
@@ -59,7 +59,7 @@ def move_cls_last(rows: Batch) -> Batch:
 
 
 def move_cls_first(batch: Batch) -> Batch:
-    """Return what `move_cls_last` has changed as it was."""
+    """Return the batch as it was before `move_cls_last`."""
     last = batch["attention_mask"].sum(axis=-1, keepdims=True) - 1
     column_L = np.arange(batch["attention_mask"].shape[-1])
     source = np.where(column_L > last, column_L, np.where(column_L == 0, last, column_L - 1))

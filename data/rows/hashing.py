@@ -4,7 +4,7 @@ The hash is SplitMix64 (Steele, Lea and Flood 2014). A sequential generator must
 reach example 10^9; a hash of (seed, epoch, row, position) need not, and it gives the same number in
 any process, on any host, in any order. All functions work on whole arrays.
 
-B keys   N draws of one key
+B keys   N draws of one key   K chosen numbers
 """
 
 from typing import Any
@@ -100,7 +100,7 @@ def bits_to_bools(bits: np.ndarray, probability: float) -> np.ndarray:
 
 
 def choose_subset(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
-    """Draw `k` of range(n) without replacement for each key: int64 [B, k], ascending.
+    """Draw `k` of range(n) without replacement for each key: int64 [B, K], ascending.
 
     All subsets are equally likely. Each number gets 32 bits whose lower ones are the number itself,
     so that sorting needs no indices. Of more than MAX_PACKED numbers each gets 64 random bits.
@@ -118,7 +118,7 @@ def choose_subset(key_B: np.ndarray, n: int, k: int) -> np.ndarray:
 
 
 def shuffle_columns(key_B: np.ndarray, n: int) -> np.ndarray:
-    """Return random uint32 [B, n] whose lower bits are the column.
+    """Return random uint32 [B, N] whose lower bits are the column.
 
     Their order is a random permutation of the columns.
     """

@@ -11,7 +11,7 @@ A text of a row, or segment, is a row of `data.rows.tables.DocumentRows`. As the
 when the store is opened, so that row r is a table look-up.
 
 B rows   L row length   N size of a segment, [CLS] and [SEP] included   P segments of some rows
-Q segments of the split   G recipes   S slots of all recipes
+Q segments of the split   G recipes   S slots of all recipes   R rows with padding
 """
 
 import numpy as np

@@ -1,11 +1,10 @@
 """Tables of rows: which tokens of the store each row holds.
 
-A table is computed once, when a store is opened; a batch then takes a few array operations. There
-are four kinds of rows: pieces of one document; windows over the stream of all documents; full
-sentences of that stream (`data/rows/full_sentences.py`); pairs of sentences
-(`data/rows/sentence_pairs.py`). Rows are numbered through the sources of the split in order: source
-s has the rows offsets[s] to offsets[s + 1]. No token is dropped; each kind documents what it does
-where the text does not fill the last row.
+A table is computed once, when a store is opened; a batch then takes a few array operations. This
+module has the two plainest kinds of rows, pieces of one document and windows over the stream of all
+documents; each other kind has a module of this folder. Rows are numbered through the sources of the
+split in order: source s has the rows offsets[s] to offsets[s + 1] - 1. Each kind documents what it
+does where the text does not fill the last row.
 
 B rows   N tokens of a row, without special tokens   D documents   S sources
 """

@@ -20,7 +20,7 @@ class ParallelRows:
     """Rows of at most `source_width` and `target_width` tokens, one </s> for each side included.
 
     start_Q2: first token of each side in the store.
-    end_Q2: where each side ends in a row without end, which begins with 0.
+    end_Q2: 0, then the sum of the lengths of each side up to each pair, </s> included.
     first_R: the first pair of each row, and the end.
     num_skipped_pairs: number of pairs that do not fit a row.
     """
@@ -85,7 +85,7 @@ class ParallelRows:
 def pack_pairs(ends_2Q: np.ndarray, pair: int, stop: int, widths: tuple[int, int]) -> np.ndarray:
     """Return the first pair of each row of the pairs [pair, stop): int64 [R].
 
-    ends_2Q: where each side ends in a row without end.
+    ends_2Q: the transpose of `ParallelRows.end_Q2`.
     """
     sides, firsts = [np.ascontiguousarray(end_Q).data for end_Q in ends_2Q], []
     while pair < stop:

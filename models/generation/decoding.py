@@ -32,7 +32,7 @@ __all__ = ["BeamSearch", "Greedy", "Sample", "continue_prompts", "generate", "un
 def unstack_model(model: Any, params: Any) -> tuple[Any, Any]:
     """Return (module, parameters) of the same model with unstacked layers.
 
-    A decoding step is fastest so, and takes longer to compile.
+    Decoding steps are faster with them, and take longer to compile.
     """
     if not model.config.scan:
         return model, params
@@ -79,7 +79,7 @@ def generate(
     token_ids_BM = np.where(encoder_attention_mask, encoder_token_ids, 0)
     _check_ids(model, "encoder_token_ids", token_ids_BM)
     _check_ids(model, "start", np.asarray(start))
-    write = make_generator(
+    generate_rows = make_generator(
         model,
         len(token_ids_BM),
         length=length,
@@ -92,7 +92,7 @@ def generate(
         seed=seed,
         rows_B=rows_B,
     )
-    return write(params, encoder_token_ids, encoder_attention_mask)
+    return generate_rows(params, encoder_token_ids, encoder_attention_mask)
 
 
 def make_generator(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-MIN_TEMPERATURE = 1e-30  # by less, logits divide to infinities
+MIN_TEMPERATURE = 1e-30  # Logits divided by less overflow to infinity.
 
 
 class PrefilledPrompt(NamedTuple):

@@ -1,4 +1,6 @@
-"""Extractive question answering: the first and last token of the answer (Devlin et al. 2018, 4.2).
+"""Extractive question answering: the first and the last token of the answer.
+
+Devlin et al. (2018), section 4.2.
 
 A row is `[CLS] question [SEP] context [SEP]`; [CLS] stands for "no answer here" (section 4.3).
 

@@ -6,7 +6,8 @@ the cluster times the probability within it. With a divisor, the embeddings of c
 divisor ** i times narrower than the states, and projected. The table of the input is also that of
 the output.
 
-D width   V vocabulary   C clusters after the first   ... any leading axes
+D width   E width of a table's embeddings   V vocabulary   F ids of the first cluster
+C clusters after the first   ... any leading axes
 """
 
 import itertools
@@ -41,8 +42,8 @@ def list_ends(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
 class ClusterLogits(flax.struct.PyTreeNode):
     """The logits of each softmax of an adaptive softmax.
 
-    head: of the F ids of the first cluster and of the C others, float32 [..., F + C].
-    tails: of the ids within each of the others, float32 [..., size].
+    head: of the F ids of the first cluster and of the C other clusters, float32 [..., F + C].
+    tails: of the ids within each other cluster, float32 [..., size].
     """
 
     head: jax.Array
@@ -72,7 +73,7 @@ class ClusterLogits(flax.struct.PyTreeNode):
 class ClusterTable(nn.Module):
     """The embeddings of one cluster, projected to the width of the states.
 
-    size: number of ids.   embedding_width: of the table.   width: D.
+    size: number of ids.   embedding_width: E.   width: D.
     """
 
     size: int
@@ -91,7 +92,10 @@ class ClusterTable(nn.Module):
 
 
 class ClusterProjection(nn.Module):
-    """A matrix [E, D] that projects embeddings to states and, transposed, states back."""
+    """A matrix [E, D] that projects embeddings to states and, transposed, states back.
+
+    embedding_width: E.   width: D.
+    """
 
     embedding_width: int
     width: int

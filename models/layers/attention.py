@@ -25,7 +25,7 @@ class Attention(nn.Module):
     num_heads: int
     head_width: int | None = None  # D / H by default
     use_bias: bool = True
-    out_bias: bool | None = None  # of the map back; `use_bias` by default
+    out_bias: bool | None = None  # of the output projection; `use_bias` by default
     kernel_init: Initializer = TRUNCATED
     query_init: Initializer | None = None  # `kernel_init` by default
     out_init: Initializer | None = None  # `kernel_init` by default
@@ -44,7 +44,7 @@ class Attention(nn.Module):
         relative: Any = None,
         projection: Any = None,
     ) -> jax.Array:
-        """Return what each position of x gathers from the positions that it attends to.
+        """Return the output of the attention at each position of x, [B, L, D].
 
         Args:
           x_BLD: activations from which the queries are computed.
@@ -54,9 +54,6 @@ class Attention(nn.Module):
           bias: float broadcastable to [B, H, L, M], or a `DistanceBias`; added to the scores.
           relative: what the methods of a subclass need, such as embeddings of distances.
           projection: what `project_source` of a subclass needs and all layers share.
-
-        Returns:
-          Activations [B, L, D].
 
         Raises:
           ValueError: D does not divide into `num_heads` heads, and `head_width` is not given.

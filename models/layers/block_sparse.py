@@ -3,8 +3,8 @@
 A `SparsePattern` is the definition, a rule for each pair of positions; `attend_in_blocks` computes
 the same without an array of all pairs.
 
-B batch   L row length   H heads   K head width   N blocks of a row   S stride, the positions of a
-block   W keys near a query   G keys far from a query
+B batch   L row length   H heads   K head width   N blocks of queries of a row   M blocks of
+keys   S stride, the positions of a block   W keys near a query   G keys far from a query
 """
 
 import dataclasses
@@ -116,7 +116,7 @@ class SparsePattern:
 
 
 class KeyGroup(NamedTuple):
-    """Keys that `attend_in_blocks` scores with one product.
+    """Keys that `attend_in_blocks` scores with one matmul.
 
     letters: the axes of the gathered keys: b, h, k; w of the keys; n or s if they belong to the
       queries of one block, or of one place in the blocks.
@@ -141,14 +141,14 @@ def attend_in_blocks(
 ) -> jax.Array:
     """Return the attention of a sparse pattern, [B, L, H, K] in the dtype of v.
 
-    A query is scored with keys near it, and with some keys of each block. With a stride near the
-    root of L, the number of both grows as that root.
+    A query is scored with keys near it, and with some keys of each block. With a stride near
+    sqrt(L), the number of each grows as sqrt(L).
 
     Args:
       q_BLHK: the queries.
       k_BLHK: the keys.
       v_BLHK: the values; their K may be another.
-      pattern: which keys a query attends to. L needs not be a multiple of its stride: positions are
+      pattern: which keys a query attends to. L need not be a multiple of its stride: positions are
         added at the end, where no query reads them.
       segment_ids: int32 [B, L] of the queries and of the keys; a query attends to its own segment.
       scale: factor of the scores; K ** -0.5 by default.

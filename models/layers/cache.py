@@ -5,10 +5,10 @@ It consists of three collections of Linen variables. Keys and values are in two 
 decoder's self-attention, one slot a position: the prompt fills the first slots, and each decoding
 step one more. `MEMORY` has those of its cross-attention, which the prompt fills once. `CARRY` has
 the state that a recurrent decoder carries from a position to the next; a language model carries it
-from a row to the next as well, in training too. Training has neither of the others.
+from a row to the next as well, in training too. `CACHE` and `MEMORY` do not exist in training.
 
-`SEGMENT_MEMORY` is not a part of it: the activations of the previous segment that a Transformer-XL
-reads again (`models.layers.relative.relative_attention`), in training too.
+`SEGMENT_MEMORY` is no part of the cache of decoding. It has the activations of the previous segment
+that a Transformer-XL reads again, in training too (`models.layers.relative.relative_attention`).
 
 B batch   N slots   L length   D width   H heads   K head width   P positions of a table
 """

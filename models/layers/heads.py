@@ -58,7 +58,7 @@ def compute_divergence(
 class MaskedLMHead(nn.Module):
     """Logits of the vocabulary, from the similarity of a transformed state to each embedding.
 
-    Devlin et al. 2018, section 3.1, task 1, and appendix A.2.
+    Devlin et al. 2018, section 3.1, task 1. The transform and the bias are as in the paper's code.
     """
 
     epsilon: float

@@ -207,7 +207,10 @@ class Mask(flax.struct.PyTreeNode):
 def make_padding_mask(
     attention_mask_BM: jax.Array, segment_ids_BM: jax.Array | None = None
 ) -> Mask:
-    """Return an encoder's mask: queries attend to tokens, of packed texts to those of their own."""
+    """Return an encoder's mask: a query attends to all tokens, or in a packed row to its own text.
+
+    attention_mask_BM: bool, False on padding. segment_ids_BM: int32; None: one text a row.
+    """
     return Mask(
         attention_mask_BM, None if segment_ids_BM is None else (segment_ids_BM, segment_ids_BM)
     )

@@ -45,7 +45,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + epsilon) * scale, no mean, no bias (Zhang and Sennrich 2019, sec. 3)."""
+    """x / sqrt(mean(x^2) + epsilon) * scale, no mean, no bias (Zhang and Sennrich 2019, sec. 4)."""
 
     epsilon: float = 1e-6
     ops: Ops = PLAIN

@@ -199,7 +199,7 @@ def make_gather(mesh: Mesh) -> Callable[[Any], Any]:
 
 
 def format_path(keys: KeyPath) -> str:
-    """Return the path of a leaf as text, such as `bert/encoder/stack/layers/mlp/up/kernel`."""
+    """Return the path of a leaf as text, such as `bert/encoder/layers/mlp/up/kernel`."""
     return jax.tree_util.keystr(keys, simple=True, separator="/")
 
 

@@ -29,7 +29,7 @@ Schedule = Callable[[Count], jax.Array]
 def decay_linearly(
     n: Count, *, peak: float, warmup_steps: int, decay_steps: int, end_ratio: float
 ) -> jax.Array:
-    """Return the warmup, then a straight line to the end (Devlin et al. 2018, A.2)."""
+    """Return the warmup, then a straight line to the end (Devlin et al. 2018, appendix A.2)."""
     return _warm_up_and_decay(
         n, lambda remaining: remaining, peak, warmup_steps, decay_steps, end_ratio
     )
@@ -69,9 +69,10 @@ def _warm_up_and_decay(
 def decay_by_inverse_square_root(
     n: Count, *, peak: float, warmup_steps: int, decay_steps: int, end_ratio: float
 ) -> jax.Array:
-    """Return the warmup, then peak * sqrt(warmup_steps / (n + 1)) (Vaswani et al. 2017, 5.3).
+    """Return the warmup, then peak * sqrt(warmup_steps / (n + 1)).
 
-    It has no end. The Transformer's peak is 1 / sqrt(D * warmup_steps) for a model of width D.
+    Vaswani et al. (2017), section 5.3. It has no end. The Transformer's peak is
+    1 / sqrt(D * warmup_steps) for a model of width D.
     """
     n = jnp.asarray(n, jnp.float32) + 1
     return peak * jnp.minimum(n / max(warmup_steps, 1), jax.lax.rsqrt(n / max(warmup_steps, 1)))

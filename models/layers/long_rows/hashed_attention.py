@@ -1,6 +1,7 @@
 """Attention of linear time: to near positions, and to near vectors by hashing (Kitaev et al. 2020).
 
-B batch   L length   D width   H heads   K head width   R rounds   X halves of the buckets
+B batch   L length   D width   H heads   K head width   R rounds   X columns of a rotation, half the
+buckets   M slots of the cache
 """
 
 import math
@@ -59,10 +60,12 @@ def draw_rotations(
 def hash_vectors(
     x_BLHK: jax.Array, rotations_HKRX: jax.Array, buckets: tuple[int, ...]
 ) -> jax.Array:
-    """Return the bucket of each vector, argmax([x R; -x R]), int32 [B, H, R, L] (section 2).
+    """Return the bucket of each vector, argmax([x A; -x A]), int32 [B, H, R, L] (section 2).
 
-    buckets: the factors of the number of buckets. With several, a bucket is a number whose digits
-    are those of each, the first of them the lowest (Andoni et al. 2015).
+    A is the rotation of a head and a round.
+
+    buckets: the factors of the number of buckets. With several, each gives a digit of the bucket,
+      the first one the lowest (Andoni et al. 2015).
     """
     x = jax.lax.stop_gradient(x_BLHK).astype(jnp.float32)
     rotated_BHRLX = jnp.einsum("blhk,hkrx->bhrlx", x, rotations_HKRX)
@@ -78,7 +81,7 @@ class LocalAttention(Attention):
     """Attention to the tokens before, of the own chunk of positions and of the chunk before it.
 
     chunk: the positions of a chunk.
-    multiple: that of `KeyChunks`; `chunk` by default.
+    multiple: a row is padded to a multiple of so many positions; `chunk` by default.
     """
 
     chunk: int = 64
@@ -96,16 +99,17 @@ class LocalAttention(Attention):
 class HashedAttention(Attention):
     """Attention to tokens before whose vectors fall into near buckets (section 2).
 
-    Queries are the keys, but for their length. A token attends to itself only where there is no
-    other. Training draws new rotations in each step, from the stream "dropout"; else they are a
-    function of `seed` alone, the same in all layers.
+    The keys are the queries, normalised to length 1 ("shared-QK"). A token attends to itself only
+    where it may attend to no other. Training draws new rotations in each step, from the stream
+    "dropout"; otherwise they are a function of `seed` alone, the same in all layers.
 
-    A state holds tokens up to its own. Which of them depends on the whole row: a token's chunk
-    depends on how many tokens are in lower buckets, later ones too. A row of one chunk, and a
-    decoding step, attend to all tokens before, which more and more rounds approach.
+    The output at a position depends on no later token but through the choice of keys: a token's
+    chunk depends on how many tokens of the row are in lower buckets, later ones included. A row of
+    one chunk, and a decoding step, attend to all tokens before, which more rounds approximate
+    better.
 
     chunk: the positions of a chunk.
-    multiple: that of `KeyChunks`; `chunk` by default.
+    multiple: a row is padded to a multiple of so many positions; `chunk` by default.
     rounds: R.
     buckets: the factors of the number of buckets; (): those of `choose_buckets`.
     seed: of the rotations outside of training.
@@ -134,7 +138,7 @@ class HashedAttention(Attention):
         bias = None
         if L > self.chunk and mask.step is None:
             if choices is None:
-                choices = self.choose(q_BLHK, train)
+                choices = self.hash_queries(q_BLHK, train)
             multiple = self.multiple or self.chunk
             mask = mask.replace(chunks=KeyChunks(self.chunk, multiple, choices, avoids_self=True))
         else:
@@ -145,7 +149,7 @@ class HashedAttention(Attention):
         )
         return dense(D, num_contracting_dims=2, name="out")(out_BLHK), choices
 
-    def choose(self, q_BLHK: jax.Array, train: bool) -> jax.Array:
+    def hash_queries(self, q_BLHK: jax.Array, train: bool) -> jax.Array:
         """Return the bucket of each query, int32 [B, H, R, L]."""
         L, H, K = q_BLHK.shape[1:]
         multiple = self.multiple or self.chunk

@@ -5,7 +5,7 @@ and of the chunk before it. In the order of a row that is local attention; in an
 query attends to keys that are near it as vectors, wherever in the row they are.
 
 B batch   L row length   H heads   K head width   R rounds   P padded length   N chunks of all
-rounds   C positions of a chunk   W keys of two chunks
+rounds   C positions of a chunk   W keys of two chunks   X = R P
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def average_chunks(
     """Return the average of the values that each query attends to, and log(sum(exp(scores))).
 
     Args:
-      q_BHNCK: the queries of the chunks, of two or more.
+      q_BHNCK: the queries of the chunks; N is at least 2.
       k_BHNCK: their keys.
       v_BHNCK: their values.
       positions_BHNC: int32, the positions of the tokens in the row; None: in the order of the row.
@@ -127,14 +127,14 @@ def attend_in_chunks(
 ) -> jax.Array:
     """Return causal attention to the keys of two chunks, [B, L, H, K] in the dtype of v.
 
-    The time is linear in L. What rounds return is weighted by the sum of exponentials over which
-    each round's softmax is taken (equation 6 with all keys counted in each of their rounds).
+    The time is linear in L. The output of a round is weighted by the sum of exponentials that its
+    softmax divides by (equation 6; a key counts in each round in which the query attends to it).
 
     Args:
       q_BLHK: the queries.
       k_BLHK: the keys.
       v_BLHK: the values; their K may be another.
-      chunks: the order. L needs not be a multiple of its chunks: positions are added at the end.
+      chunks: the order. L need not be a multiple of their size: positions are added at the end.
       segment_ids: int32 [B, L] of the queries and of the keys, which are the same; a query attends
         to its own segment.
       scale: factor of the scores; K ** -0.5 by default.
@@ -193,7 +193,7 @@ def hide_keys(
 
 
 def weigh_rounds(out_BHRPK: jax.Array, totals_BHRP: jax.Array, places_BHRP: jax.Array) -> jax.Array:
-    """Return what the rounds have found in the order of the row, each by its share.
+    """Return the outputs of the rounds in the order of the row, each times its share of the sum.
 
     totals_BHRP: the logarithm of the sum of exponentials of each query, in the order of the rounds.
     """

@@ -36,6 +36,13 @@ class SegmentRecurrence(nn.Module):
         """Return which positions of the memory the rows may read, bool [B, M]; None without one.
 
         Also writes that of the next rows, which continue the last document.
+
+        Args:
+          segments_BL: int32, the document of each token, from 1.
+          is_continued: bool [B], False where a row does not continue the one before; None: all do.
+
+        Raises:
+          ValueError: the memory has another number of rows or positions.
         """
         B, L = segments_BL.shape
         M, readable_BM = self.config.memory, None

@@ -1,6 +1,7 @@
-"""Bidirectional LM: the mean of the cross entropies of both directions (Peters et al. 2018, 3.1).
+"""Bidirectional LM: the mean of the cross entropies of both directions.
 
-The paper's sum of both log-likelihoods is halved, as in the released code.
+Peters et al. (2018), section 3.1. The paper's sum of both log-likelihoods is halved, as in the
+released code.
 
 B batch   L length
 """

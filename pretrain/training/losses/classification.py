@@ -1,4 +1,7 @@
-"""Classification: cross entropy of a row's class, weighted by class (Devlin et al. 2018, 4.1)."""
+"""Classification: cross entropy of a row's class, weighted by class.
+
+Devlin et al. (2018), section 4.1.
+"""
 
 from pretrain.training.losses.terms import make_choice_loss
 

@@ -1,4 +1,4 @@
-"""Distillation: the masked LM loss and the distance from a teacher (Sanh et al. 2019, section 3).
+"""Distillation: the masked LM loss and the distance from a teacher (Sanh et al. 2019, section 2).
 
 B batch   L length   P predictions   D width
 """

@@ -19,7 +19,7 @@ END_STATES = {"finished": "FINISHED", "failed": "FAILED", "preempted": "KILLED"}
 
 
 class Tracker(Protocol):
-    """A run in the data base of another program. Any method may raise or hang."""
+    """A run in the database of another program. Any method may raise or hang."""
 
     def choose_id(self) -> str | None:
         """Return the id of a new run, or None if `start` returns one."""

@@ -10,11 +10,12 @@ from pretrain.distributed.sharding import format_path
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Return a transformation that clips gradients to a global norm (Pascanu et al. 2013, 3.2).
+    """Return a transformation that clips gradients to a global norm.
 
-    All gradients are multiplied by one factor; a `max_norm` of 0 leaves them unchanged.
-    `optax.clip_by_global_norm` divides each gradient instead. XLA's CPU compiler does not fuse a
-    division into the operations that read it, and so holds all gradients a second time.
+    Pascanu et al. (2013), section 3.2. All gradients are multiplied by one factor; a `max_norm` of
+    0 leaves them unchanged. `optax.clip_by_global_norm` divides each gradient instead. XLA's CPU
+    compiler does not fuse a division into the operations that read it, and so holds all gradients a
+    second time.
     """
     if not max_norm:
         return optax.identity()
@@ -30,10 +31,10 @@ def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
 
 
 def clip_by_rms(threshold: float) -> optax.GradientTransformation:
-    """Return a transformation that divides updates whose root mean square is above `threshold`.
+    """Return a transformation that scales down updates whose root mean square is above `threshold`.
 
-    Their root mean square is `threshold` then; each layer of a scanned stack has its own, as it has
-    where layers are not scanned (Shazeer and Stern 2018, algorithm 4).
+    Their root mean square becomes `threshold` (Shazeer and Stern 2018, section 6). Each layer of a
+    scanned stack is scaled by itself, as an unscanned layer is.
     """
 
     def clip_leaf(keys: tuple[Any, ...], update: jax.Array) -> jax.Array:
@@ -48,8 +49,8 @@ def clip_by_rms(threshold: float) -> optax.GradientTransformation:
 def scale_by_param_rms(min_rms: float = 1e-3) -> optax.GradientTransformation:
     """Return a transformation that multiplies updates by the root mean square of their parameter.
 
-    It is at least `min_rms`; each layer of a scanned stack has its own, as it has where layers are
-    not scanned (Shazeer and Stern 2018, section 8).
+    The factor is at least `min_rms` (Shazeer and Stern 2018, section 8). Each layer of a scanned
+    stack has its own, as an unscanned layer has.
     """
 
     def scale_leaf(keys: tuple[Any, ...], update: jax.Array, param: jax.Array) -> jax.Array:
@@ -70,7 +71,7 @@ def compute_rms(keys: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
 
 
 def list_axes(keys: tuple[Any, ...], ndim: int) -> tuple[int, ...]:
-    """Return the axes of a parameter: all but the first, which counts layers, of a scanned stack's.
+    """Return the axes of a parameter, without the axis of layers of a scanned stack, the first.
 
     Args:
       keys: keys of the parameter in the tree of parameters, or of updates.
