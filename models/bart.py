@@ -123,8 +123,8 @@ class Bart(nn.Module):
         train: bool = False,
     ) -> jax.Array:
         """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
-        memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
         decoder_token_ids = shift_right(labels, start=self.config.start)
+        memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
         return self.decode(memory_BMD, encoder_attention_mask, decoder_token_ids, train)
 
     def encode(

@@ -29,7 +29,7 @@ class ImageClassification(ImageObjective):
 
     num_ops: int = 0  # RandAugment: operations on a training image; 0: none
     magnitude: float = 9.0  # RandAugment: strength of the operations, from 0 to 10
-    magnitude_deviation: float = 0.5  # the strength is drawn from within so much of it
+    magnitude_deviation: float = 0.5  # RandAugment: each strength is drawn from magnitude +- this
     erase_rate: float = 0.0  # probability with which a rectangle becomes noise
     mixup: float = 0.0  # alpha of Beta(alpha, alpha), the share of one of two images; 0: none
     cutmix: float = 0.0  # alpha of the share that a rectangle of another image leaves; 0: none

@@ -43,9 +43,8 @@ class ReplacedToken(Objective):
     # Share of a row's tokens that the generator fills; 0.25 for ELECTRA-large.
     mask_rate: float = 0.15
     dupe_factor: int = 0  # 0: new masks every epoch; n: n fixed masks in turn
-    rows: Literal["documents", "windows", "sentences", "packed"] = (
-        "packed"  # What a row holds, as in masked_lm.
-    )
+    # What a row holds, as in masked_lm.
+    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""

@@ -21,7 +21,7 @@ class BartConfig(ModelConfig):
 
     vocab: int = 50265
     length: int = 1024  # [tokens] the longest row on either side, <s> and </s> included
-    # number of a row's first position: the padding's id + 1, as RoBERTa's
+    # row of the position table for a row's first token: the id of the padding plus 1, as in RoBERTa
     first_position: int = 2
     # id that the decoder reads before the first label: </s> in its vocabulary
     start: int = 2

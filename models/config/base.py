@@ -257,11 +257,11 @@ class WordEncoderConfig(TakesHead, Config):
     vocab: int = 30522  # [ids] rows of the word embeddings
     width: int = 300  # of the word embeddings
     dropout: float = 0.0  # rate, of the word embeddings
-    # which word embeddings are trained: all; none, as vectors that one brings; the sum of a
-    # trained and a static one
+    # which word embeddings are trained: "non-static" all; "static" none, for pretrained vectors;
+    # "multichannel" one of the two embeddings whose sum is read
     channels: Literal["non-static", "static", "multichannel"] = "non-static"
-    cls_id: int = 2  # id of the [CLS], which is not read
-    sep_id: int = 3  # id of the [SEP], which is not read
+    cls_id: int = 2  # id of the [CLS], which the encoder does not read
+    sep_id: int = 3  # id of the [SEP], which the encoder does not read
 
     @property
     def frozen_params(self) -> tuple[str, ...]:

@@ -15,9 +15,8 @@ class DistilBertConfig(EncoderConfig):
 
     segments: int = 2  # number of token types of the teacher
     depth: int = 6  # [layers] of the student
-    teacher_depth: int | None = (
-        12  # [layers] of the teacher; none: no teacher, as in an imported model
-    )
+    # [layers] of the teacher; none: no teacher, as in an imported model
+    teacher_depth: int | None = 12
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,9 +20,8 @@ class Gpt3Config(GptConfig):
     vocab: int = 50257
     length: int = 2048
     depth: int = 12  # [layers] even, because dense and banded layers alternate
-    window: int = (
-        256  # [tokens] positions that a query of a banded layer attends to, its own included
-    )
+    # [tokens] positions that a query of a banded layer attends to, its own included
+    window: int = 256
     dropout: float = 0.0  # rate; the paper gives none
     attention_dropout: float = 0.0
 

@@ -16,5 +16,6 @@ class RecurrentEncoderConfig(WordEncoderConfig):
     depth: int = 1  # [layers] of recurrence
     cells: int = 168  # of each layer and direction
     bidirectional: bool = False  # whether a second layer reads rows from their ends
-    # of the last layer's outputs: the last that each direction reads, or of all words
+    # of the last layer's outputs: "last" the last one that each direction reads; "mean" and "max"
+    # are over all words
     pooling: Literal["last", "mean", "max"] = "last"

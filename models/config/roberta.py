@@ -18,7 +18,8 @@ class RobertaConfig(EncoderConfig):
 
     vocab: int = 50265
     length: int = 512  # [tokens] the longest row, <s> and </s> included
-    # number of a row's first position: the padding's id + 1; the padding's is 1 in its vocabulary
+    # row of the position table for a row's first token: the id of the padding, 1 in its vocabulary,
+    # plus 1
     first_position: int = 2
     segments: int = 1  # number of token types: all tokens have the same one
     epsilon: float = 1e-5

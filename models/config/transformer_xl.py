@@ -15,7 +15,7 @@ class Clusters:
 
     # the first id of each cluster but the first, ascending
     cutoffs: tuple[int, ...] = (20_000, 40_000, 200_000)
-    # embeddings of a cluster are so many times narrower than those of the cluster before
+    # factor by which the embeddings of a cluster are narrower than those of the cluster before
     divisor: int = 1
 
     def __post_init__(self) -> None:
@@ -47,7 +47,8 @@ class TransformerXLConfig(ModelConfig):
     attention_dropout: float = 0.0  # rate, of the attention weights
     memory: int = 150  # [tokens] states of the previous segments that each layer reads
     clamp_len: int | None = None  # [tokens] longer distances count as this one; none: no limit
-    # each query attends to as many positions: the last `memory`, itself included
+    # whether every query attends to the same number of positions: the last `memory`, its own among
+    # them
     same_length: bool = False
     untie_r: bool = True  # each layer has biases u and v of its own
     clusters: Clusters | None = Clusters()  # of the softmax; none: one softmax over all ids
