@@ -42,7 +42,7 @@ class ElmoConfig(EncoderConfig):
     activation: Literal["relu", "tanh"] = "relu"  # of the filters' maxima
     clip: float = 3.0  # cells and projected outputs are limited to [-clip, clip]
     residual: bool = True  # whether a layer above the first adds its input to its output
-    # words drawn by rank for the sampled softmax of a training step; 0: the softmax over all targets
+    # words drawn by rank for the sampled softmax of a training step; 0: a softmax over all targets
     samples: int = 0
     # whether fine-tuning leaves all parameters as they are but those of the mix of layers
     frozen: bool = False

@@ -270,9 +270,8 @@ def _check_port(cluster: Cluster, address: str) -> None:
             family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
             bind_to: Any = ("", int(port))
         else:
-            family, _, _, _, bind_to = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[
-                0
-            ]
+            addresses = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+            family, _, _, _, bind_to = addresses[0]
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(bind_to)

@@ -112,14 +112,13 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
         run.data.batch_size,
     )
     abstract_state = jax.eval_shape(init)
+    params = abstract_state.params
     if scores_at_once is None:
-        scores_at_once = choose_scores_at_once(run, mesh, abstract_state.params)
+        scores_at_once = choose_scores_at_once(run, mesh, params)
     take = take_scores_on_gpu if mesh.devices.flat[0].platform == "gpu" else take_scores
     state_shardings = make_state_shardings(abstract_state, mesh)
     row_sharding = make_batch_sharding(mesh)
-    strategy = choose_gradient_strategy(
-        run, mesh, abstract_state.params, model, attention["update"]
-    )
+    strategy = choose_gradient_strategy(run, mesh, params, model, attention["update"])
     step = make_train_step(
         strategy.model,
         loss,
@@ -151,7 +150,7 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
         ),
         evaluation_step=make_evaluation_step(evaluation_model, loss, mesh, compute_dtype=dtype),
         attention=attention,
-        exchange=describe_exchange(abstract_state.params, mesh, run.train),
+        exchange=describe_exchange(params, mesh, run.train),
     )
 
 
