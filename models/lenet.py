@@ -122,8 +122,9 @@ class CodeDistances(nn.Module):
             return jax.random.rademacher(key, shape, jnp.float32)
 
         codes_KD = self.param("codes", draw_codes, (self.classes, x_BD.shape[-1]))
-        # The product is the logit itself. Were it multiplied then, a logit that is computed twice
-        # could be rounded in two ways, and no class would count as the best.
+        # The states are scaled before the matmul, so that its result is the logit itself. A logit
+        # that is scaled after it, and computed twice, could be rounded in two ways, and no class
+        # would count as the best.
         return self.ops.linear(x_BD * (2 / math.sqrt(x_BD.shape[-1])), codes_KD.T, 1, jnp.float32)
 
 

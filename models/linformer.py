@@ -124,8 +124,8 @@ class LinformerEncoder(PooledEncoder):
         if c.sharing == "layerwise":
             self.projection = self.param("projection", INIT(), (c.length, c.rank))
 
-    def list_shared(self) -> dict[str, Any]:
-        """Return {"projection": E, [N, R], or None where each layer has its own}."""
+    def list_shared_arguments(self) -> dict[str, Any]:
+        """Return {"projection": E [N, R], or None where each layer has its own}."""
         return {"projection": getattr(self, "projection", None)}
 
 

@@ -116,8 +116,7 @@ def expand_to_pairs(bias_HR: jax.Array, L: int) -> jax.Array:
 class T5(nn.Module):
     """T5's encoder-decoder (section 2.1).
 
-    Dropout is applied where the paper's code applies it, with one draw for all positions of a row,
-    as there.
+    As in the paper's code, dropout has one draw for all positions of a row.
     """
 
     config: T5Config

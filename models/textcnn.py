@@ -26,9 +26,9 @@ from models.layers.word_encoder import WordEncoder
 
 
 def gather_windows(x_BLD: jax.Array, window: int) -> jax.Array:
-    """Return all windows of so many positions, [B, L + window - 1, window, D], with zeros around.
+    """Return all windows of `window` positions, [B, T, window, D] with T = L + window - 1.
 
-    The window t ends at position t.
+    Window t ends at position t. The row is padded with zeros at both ends.
     """
     around = [(0, 0), (window - 1, window - 1), *[(0, 0)] * (x_BLD.ndim - 2)]
     padded, T = jnp.pad(x_BLD, around), x_BLD.shape[1] + window - 1

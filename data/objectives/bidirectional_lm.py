@@ -104,7 +104,7 @@ class BidirectionalLm(Objective):
     def drop_repeats(
         self, table: FramedSentences, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
     ) -> None:
-        """Set the weights of words that another row predicts, too, to 0."""
+        """Set to 0 the weights of words that another row predicts as well."""
         own_BL = table.mark_own_tokens(row_B)[:, 1:]
         batch["label_weights"] *= own_BL
         batch["backward_weights"] *= own_BL[:, ::-1]

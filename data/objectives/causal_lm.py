@@ -120,7 +120,7 @@ class CausalLm(Objective):
     def drop_repeats(
         self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
     ) -> None:
-        """Set the weights of tokens that another row predicts, too, to 0."""
+        """Set to 0 the weights of tokens that another row predicts as well."""
         batch["label_weights"] *= table.mark_own_tokens(row_B)[:, 1:]
 
     def measure_batches(

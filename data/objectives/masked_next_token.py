@@ -87,7 +87,7 @@ class MaskedNextToken(Objective):
     def drop_repeats(
         self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
     ) -> None:
-        """Set the weights of masked tokens that are in another row, too, to 0."""
+        """Set to 0 the weights of masked tokens that are in another row as well."""
         # The position before a masked token, from the end-of-text token on, is the token's number
         # in the text.
         own_BN = table.mark_own_tokens(row_B)

@@ -89,7 +89,7 @@ def make_packed_rows(
 
 
 def drop_repeated_masks(table: Any, batch: Batch, row_B: np.ndarray) -> None:
-    """Set the weights of masked tokens, and of others, that are in another row, too, to 0.
+    """Set to 0 the weights of tokens, masked or not, that are in another row as well.
 
     Windows alone share tokens. [CLS] and [SEP] are each row's own.
     """

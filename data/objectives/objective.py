@@ -67,7 +67,7 @@ class Objective(abc.ABC):
     def drop_repeats(  # noqa: B027 - most rows share no target
         self, table: Any, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
     ) -> None:
-        """Set the weights of targets that another row has, too, to 0; evaluation calls this.
+        """Set to 0 the weights of targets that another row has as well; evaluation calls this.
 
         Rows of `WindowRows` share text: `table.mark_own_tokens(row_B)` finds what is a row's alone.
 

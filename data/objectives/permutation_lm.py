@@ -125,7 +125,7 @@ class PermutationLm(Objective):
         return table, build_batch
 
     def drop_repeats(self, table: Any, batch: Batch, row_B: np.ndarray, key_B: np.ndarray) -> None:
-        """Set the weights of tokens that are in another row, too, to 0."""
+        """Set to 0 the weights of tokens that are in another row as well."""
         if isinstance(table, WindowRows):
             own_BL = np.pad(table.mark_own_tokens(row_B), ((0, 0), (0, 2)), constant_values=True)
             batch["label_weights"] *= np.take_along_axis(own_BL, batch["masked_positions"], axis=1)

@@ -90,7 +90,7 @@ class PrefixLm(Objective):
     def drop_repeats(
         self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
     ) -> None:
-        """Set the weights of tokens that are in another row, too, to 0; </s> is each row's own."""
+        """Set to 0 the weights of tokens that are in another row as well, but not of </s>."""
         column_BL = self.draw_prefix_lengths(key_B)[:, None] + np.arange(self.length)
         own_BL = np.pad(table.mark_own_tokens(row_B), ((0, 0), (0, 1)), constant_values=True)
         batch["label_weights"] *= np.take_along_axis(

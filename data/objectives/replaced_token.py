@@ -88,7 +88,7 @@ class ReplacedToken(Objective):
     def drop_repeats(
         self, table: RowTable, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
     ) -> None:
-        """Set the weights of tokens that are in another row, too, to 0."""
+        """Set to 0 the weights of tokens that are in another row as well."""
         drop_repeated_masks(table, batch, row_B)
 
     def measure_batches(

@@ -157,7 +157,7 @@ class SpanCorruption(Objective):
     def drop_repeats(
         self, table: WindowRows, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
     ) -> None:
-        """Set the weights of tokens that are in another row, too, to 0.
+        """Set to 0 the weights of tokens that are in another row as well.
 
         A sentinel counts if a token of its span does; </s> is each row's own.
         """

@@ -24,8 +24,8 @@ from models.layers.ops import PLAIN, Ops
 NORMAL = nn.initializers.normal(0.02)
 
 
-def list_ends(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the ids [start, end) of each cluster.
+def list_id_ranges(vocab: int, cutoffs: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the range of ids [start, end) of each cluster.
 
     Raises:
       ValueError: the cutoffs do not ascend between 0 and `vocab`.
@@ -162,7 +162,7 @@ class AdaptiveEmbedding(nn.Module):
         Raises:
           ValueError: the cutoffs do not ascend below `vocab`, or the width does not divide.
         """
-        D, ends = self.width, list_ends(self.vocab, self.cutoffs)
+        D, ranges = self.width, list_id_ranges(self.vocab, self.cutoffs)
         if D % self.divisor ** len(self.cutoffs):
             raise ValueError(
                 f"clusters.divisor={self.divisor}: a width of {D} does not divide by "
@@ -172,7 +172,7 @@ class AdaptiveEmbedding(nn.Module):
         if self.projects:
             self.cluster = [
                 ClusterTable(end - start, D // self.divisor**i, D, self.ops)
-                for i, (start, end) in enumerate(ends)
+                for i, (start, end) in enumerate(ranges)
             ]
         else:
             self.token_embedding = Embed(self.vocab, D, self.embedding_init, self.ops)
@@ -185,7 +185,7 @@ class AdaptiveEmbedding(nn.Module):
         # An id of another cluster reads a row that is not used: NaN would reach the gradients.
         first, *others = self.cluster
         embedded = first(jnp.minimum(ids, first.size - 1) if others else ids)
-        for (start, end), table in zip(list_ends(self.vocab, self.cutoffs)[1:], others):
+        for (start, end), table in zip(list_id_ranges(self.vocab, self.cutoffs)[1:], others):
             row = jnp.maximum(ids - start, 0)
             own = table(row if end == self.vocab else jnp.minimum(row, table.size - 1))
             embedded = jnp.where((ids >= start)[..., None], own, embedded)
@@ -211,7 +211,7 @@ class AdaptiveEmbedding(nn.Module):
 
     def score_cluster(self, x: jax.Array, i: int, bias_V: jax.Array) -> jax.Array:
         """Return the logits of the ids of cluster i, float32 [..., size]."""
-        start, end = list_ends(self.vocab, self.cutoffs)[i]
+        start, end = list_id_ranges(self.vocab, self.cutoffs)[i]
         if not self.projects:
             table = self.token_embedding.embedding[start:end]
             return self.ops.add_bias(self.ops.linear(x, table.T, 1, jnp.float32), bias_V[start:end])

@@ -159,11 +159,11 @@ class PooledEncoder(nn.Module):
         if self.embedding_width is not None:
             x_BLD = self.embedding_projection(x_BLD)
         mask = make_padding_mask(attention_mask, segment_ids)
-        x_BLD = self.encoder(x_BLD, train, mask=mask, **self.list_shared())
+        x_BLD = self.encoder(x_BLD, train, mask=mask, **self.list_shared_arguments())
         return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
 
-    def list_shared(self) -> dict[str, Any]:
-        """Return {argument of `Attention`: what all layers share}; a subclass may have some."""
+    def list_shared_arguments(self) -> dict[str, Any]:
+        """Return the keyword arguments that the attentions of all layers share; none by default."""
         return {}
 
 

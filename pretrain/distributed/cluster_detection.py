@@ -163,7 +163,7 @@ def _read_open_mpi(environ: Environment) -> Cluster:
     launcher = re.match(r"(\d+)\..*?(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
     if not launcher and not environ.get(JAX_VARIABLES[0]):  # Open MPI 5 has no such variable
         raise ValueError(
-            f"Open MPI does not tell the address of process 0: "
+            "Open MPI does not give the address of process 0: "
             f"use mpirun -x {JAX_VARIABLES[0]}=host:port ..."
         )
     job, ipv4, ipv6 = launcher.groups() if launcher else ("0", "", "")

@@ -1,4 +1,4 @@
-"""Tell the other processes of a run that this one hangs, through the coordinator's store.
+"""Announce to the other processes of a run that this one hangs, through the coordinator's store.
 
 A process that waits for one that hangs would otherwise end by an error of the connection, once the
 other has exited.

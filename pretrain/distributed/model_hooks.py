@@ -73,7 +73,7 @@ def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -
             constrain=lambda x_BLD: constrain(keep_features_minor(x_BLD)),
             linear=matmul_on_gpu,  # pyright: ignore[reportArgumentType]
         )
-        if mesh.shape["model"] == 1:  # which shards columns
+        if mesh.shape["model"] == 1:  # The axis `model` shards the columns.
             ops = ops._replace(linear=pad_columns(ops.linear))
     return {"ops": ops}
 
@@ -81,7 +81,7 @@ def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -
 def keep_features_minor(x_BLD: jax.Array) -> jax.Array:
     """Return x, with the features of a position next to each other in memory.
 
-    Without it, XLA's GPU compiler has the rows of a batch there in GPT-2 with unrolled layers, and
-    transposes the input of each product (LOG.md).
+    Without it, XLA's GPU compiler puts the rows of a batch next to each other in GPT-2 with
+    unrolled layers, and transposes the input of each matmul (LOG.md).
     """
     return with_layout_constraint(x_BLD, Layout(tuple(range(x_BLD.ndim))))

@@ -116,7 +116,7 @@ class Watchdog:
     def _check_peers(self, peers: Peers) -> None:
         while not self.over.wait(PEER_TICK):
             if cause := peers.find_hung():
-                self._end_process(cause, "the stacks of that process tell what hangs")
+                self._end_process(cause, "the stacks of that process show what hangs")
 
     def _end_process(
         self, cause: str, advice: str, announce: Callable[[str], None] | None = None

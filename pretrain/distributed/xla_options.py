@@ -28,8 +28,8 @@ COMPILER_OPTIONS = {
         "xla_gpu_deterministic_ops": True,
     },
     "tpu": {
-        # By default a product with a matrix that is sharded over `fsdp` becomes a ring of partial
-        # products whose sums pass through HBM at each stop. With the matrix gathered first, four
+        # By default a matmul with a matrix that is sharded over `fsdp` becomes a ring of partial
+        # matmuls whose sums pass through HBM at each stop. With the matrix gathered first, four
         # layers of BERT-large on v5p:2x2x4 (compiled, not run) need 10 ms of HBM traffic per step,
         # not 26 (LOG.md).
         "xla_jf_spmd_threshold_for_windowed_einsum_mib": 1_000_000,

@@ -32,7 +32,7 @@ class RunLog:
       pending: (step, its metrics on the devices, seconds waited for its batch) of a started step.
       row: metrics of a finished step that is not written yet.
       note: metrics to add to the row of the next step.
-      sinks: what receives each row, too, in the first process.
+      sinks: what else receives each row, in the first process.
       signal: the number of the signal that ended the run early, or None.
     """
 

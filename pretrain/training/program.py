@@ -157,11 +157,11 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
 def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> float:
     """Return how many logits of the vocabulary a row holds at a time in training.
 
-    Each chunk of logits reads and writes the float32 gradient of the vocabulary's matrix, and a
-    matrix unit computes as many rows as the next multiple of its side. So an accelerator takes few
-    chunks. Each chunk moves 8 bytes of a number of the matrix, and logits in HBM about 16 bytes of
-    a logit: a matrix of more than twice as many numbers as logits that a chip holds has them in
-    HBM. On a CPU the limit is that of a row.
+    Each chunk of logits reads and writes the float32 gradient of the vocabulary's matrix, and fills
+    its rows up to a multiple of the side of a matrix unit. So an accelerator takes few chunks. A
+    chunk moves 8 bytes for each element of the matrix, and logits that are held in HBM move about
+    16 bytes each. So if the matrix has more than twice as many elements as the chip holds logits,
+    fewer chunks with their logits in HBM move less. On a CPU the limit is that of a row.
 
     params: the parameters of the model, or their shapes.
     """

@@ -59,12 +59,10 @@ def init_variables(model: Any, objective: Objective | Mixed, batch_size: int) ->
         return {}
     init = partial(model.init, **make_dummy_inputs(model, objective, batch_size))
     shapes = jax.eval_shape(init, {"params": jax.random.key(0)})
-    return {name: reset_variables(shapes[name]) for name in names}
-
-
-def reset_variables(variables: Any) -> Any:
-    """Return zeros of the same shapes and dtypes: the variables before anything was read."""
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), variables)
+    return {
+        name: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes[name])
+        for name in names
+    }
 
 
 def init_state(

@@ -25,7 +25,7 @@ class KeyChunks(flax.struct.PyTreeNode):
     """An order of the positions of a row, and the chunks into which it is cut.
 
     size: C.
-    multiple: a row is padded to a multiple of so many positions, itself a multiple of C.
+    multiple: a row is padded to a multiple of this number of positions, itself a multiple of C.
     buckets_BHRL: int32, the bucket of each position in each round: a round is in the order of
       (text, bucket, position), and the rounds follow each other in a circle. None: one round in the
       order of the row.

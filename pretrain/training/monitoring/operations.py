@@ -12,16 +12,16 @@ import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-# The gradient of a product with a weight may end in its transposition.
-PRODUCT = r"(dot_general|cond/branch_0_fun/(transpose\(\)/)?transpose)$"
+# The gradient of a matmul with a weight may end in its transposition.
+MATMUL = r"(dot_general|cond/branch_0_fun/(transpose\(\)/)?transpose)$"
 # kind -> pattern of the names of its operations; the first match counts.
 KIND_PATTERNS = {
     "optimizer, clipping": re.compile(r"^jit\(step\)/(?!.*jvp)"),
     "attention: scores and sums": re.compile(r"b\w+,b\w+->b\w+\)?/(dot_general|transpose)$"),
-    "words: product": re.compile(rf"\.attend/.*{PRODUCT}"),
+    "words: product": re.compile(rf"\.attend/.*{MATMUL}"),
     "words: cross entropy": re.compile(r"logits|^jit\(step\)/(transpose\()?jvp\(\)|\.attend/"),
     "layers: products, forwards": re.compile(r"^(?!.*transpose\(jvp).*dot_general$"),
-    "layers: products, backwards": re.compile(rf"transpose\(jvp.*{PRODUCT}"),
+    "layers: products, backwards": re.compile(rf"transpose\(jvp.*{MATMUL}"),
     "attention: softmax, dropout, order of heads": re.compile(r"attention/|cross/"),
     "norms": re.compile(r"norm"),
     "feed-forward: activation, bias": re.compile(r"mlp/"),

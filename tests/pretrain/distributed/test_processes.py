@@ -195,7 +195,7 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
         ),
         (
             {name: MPI[name] for name in MPI if name.startswith("OMPI_COMM")},
-            "does not tell the address of process 0: use mpirun -x JAX_COORDINATOR_ADDRESS",
+            "does not give the address of process 0: use mpirun -x JAX_COORDINATOR_ADDRESS",
         ),
         ({"TPU_WORKER_HOSTNAMES": "a,b"}, "missing: TPU_WORKER_ID"),
         ({"CLOZE_CLUSTER": "gke", "TPU_WORKER_ID": "0"}, "missing: TPU_WORKER_HOSTNAMES"),
