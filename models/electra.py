@@ -154,7 +154,7 @@ class Electra(nn.Module):
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return the generator's states, the discriminator's logits, and which tokens differ.
 
-        Arguments: as of the call.
+        Arguments: as in `__call__`.
 
         Returns:
           States [B, P, D] that `compute_logits` reads; logits of "replaced", float32 [B, L]; bool

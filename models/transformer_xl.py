@@ -18,7 +18,7 @@ from models.config.transformer_xl import TransformerXLConfig
 from models.layers.adaptive_softmax import AdaptiveEmbedding, ClusterLogits
 from models.layers.cache import DecodingStep
 from models.layers.dropout import Dropout
-from models.layers.masks import Mask
+from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
@@ -118,19 +118,21 @@ class TransformerXL(SegmentRecurrence):
           ValueError: the memory has another number of rows.
         """
         c, (B, L) = self.config, token_ids.shape
-        segments_BL = jnp.ones((B, L), jnp.int32) if segment_ids is None else segment_ids
-        readable_BM = self.update_readable(segments_BL, is_continued)
+        segment_ids_BL = jnp.ones((B, L), jnp.int32) if segment_ids is None else segment_ids
+        readable_BM = self.update_readable(segment_ids_BL, is_continued)
         window = c.memory if c.same_length else None
         if readable_BM is None:
-            separate = None if segment_ids is None else (segments_BL, segments_BL)
-            mask = Mask(segment_ids=separate, causal=True, window=window, step=step)
+            mask = make_causal_mask(segment_ids_BL=segment_ids, window=window, step=step)
             num_keys = L if step is None else step.num_slots
         else:
             # 0 is the id of no document.
-            memory_BM = jnp.where(readable_BM, segments_BL[:, :1], 0)
-            keys_BN = jnp.concatenate([memory_BM, segments_BL], axis=1)
+            memory_BM = jnp.where(readable_BM, segment_ids_BL[:, :1], 0)
+            key_ids_BN = jnp.concatenate([memory_BM, segment_ids_BL], axis=1)
             mask = Mask(
-                segment_ids=(segments_BL, keys_BN), causal=True, window=window, offset=c.memory
+                segment_ids=(segment_ids_BL, key_ids_BN),
+                causal=True,
+                window=window,
+                offset=c.memory,
             )
             num_keys = c.memory + L
         deterministic = not train

@@ -69,7 +69,7 @@ class PatchEmbeddings(nn.Module):
     def __call__(
         self, pixels_BHWC: jax.Array, train: bool, sources_BN: jax.Array | None = None
     ) -> jax.Array:
-        """Return the embeddings [B, L, D] of uint8 images; sources_BN: as of `corrupt_patches`."""
+        """Return the embeddings [B, L, D] of uint8 images; sources_BN: as in `corrupt_patches`."""
         c, table_LD = self.config, self.position_embedding.embedding
         x_BHWC = normalize_pixels(pixels_BHWC, c, table_LD.dtype)
         x_BLD = self.patch_embedding(split_patches(x_BHWC, c.patch_size))
@@ -131,7 +131,7 @@ class VisionTransformer(nn.Module):
         Args:
           pixels: uint8 [B, H, W, C].
           train: whether dropout is applied.
-          more_inputs: `patch_sources` of a model that predicts patches, as of `corrupt_patches`.
+          more_inputs: `patch_sources` of a model that predicts patches, as in `corrupt_patches`.
         """
         return self.compute_states(pixels, train, **more_inputs)
 

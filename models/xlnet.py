@@ -247,7 +247,7 @@ def make_order_mask(
     their own position, and those of rank 0 each other. The query stream comes after all
     keys in the array, and has no key of its own.
 
-    Arguments: as of `XLNet.compute_states`; readable_BM: which of the memory a row may read.
+    Arguments: as in `XLNet.compute_states`; readable_BM: which of the memory a row may read.
     """
     B, L = attention_mask.shape
     ranks_BL = permutation_ranks

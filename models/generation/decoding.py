@@ -113,7 +113,7 @@ def make_generator(
 
     It is a function (params, encoder_token_ids, encoder_attention_mask) -> int32 [B, T], and does
     not check its arguments: reject ids that the model does not have before. B: the number of rows;
-    the other arguments are as of `generate`.
+    the other arguments are as in `generate`.
     """
     rules = make_rules(model, length, end, pad, size, no_repeat_ngram)
     key_B = fold_in_rows(seed, jnp.arange(B) if rows_B is None else rows_B)
@@ -147,7 +147,7 @@ def continue_prompts(
       token_ids: int32 [B, M], the prompts on the left; what follows a prompt is overwritten.
       length_B: int32 [B], the length of each prompt, at least 1.
       length: T; all N = M + T positions must be within those of the model.
-      strategy, end, pad, size, no_repeat_ngram, seed, rows_B: as of `generate`.
+      strategy, end, pad, size, no_repeat_ngram, seed, rows_B: as in `generate`.
 
     Raises:
       ValueError: an argument is out of range.

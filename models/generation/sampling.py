@@ -84,7 +84,7 @@ def make_rules(
     size: int | None,
     no_repeat_ngram: int | None,
 ) -> DecodingRules:
-    """Return the rules of a decoding. Arguments: as of `models.generation.decoding.generate`.
+    """Return the rules of a decoding. Arguments: as in `models.generation.decoding.generate`.
 
     Raises:
       ValueError: an argument is out of range.

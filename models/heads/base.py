@@ -51,7 +51,7 @@ class HeadedModel(nn.Module):
         token_type_ids: jax.Array | None = None,
         train: bool = False,
     ) -> jax.Array:
-        """Return the head's output. Arguments: as of the call."""
+        """Return the head's output. Arguments: as in `__call__`."""
         raise NotImplementedError
 
     def encode_rows(

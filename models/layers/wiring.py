@@ -94,7 +94,7 @@ class PreNormLayer(nn.Module):
     ) -> jax.Array:
         """Return activations [B, L, D].
 
-        Args: as of `PostNormLayer`, and
+        Args: as in `PostNormLayer`, and
           path_rate: the probability with which a row skips each sublayer; None: none does.
         """
         drop = self.dropout(deterministic=not train)

@@ -79,7 +79,7 @@ class ReversibleGroup(nn.Module):
         self.block = [layer() for layer in self.layers]
 
     def __call__(self, streams: Streams, train: bool, mask: Mask, dtype: Any) -> Streams:
-        """Return both streams after all layers. Arguments: as of `ReversibleLayer`."""
+        """Return both streams after all layers. Arguments: as in `ReversibleLayer`."""
         for layer in self.block:
             streams = layer(streams, train, mask, dtype)
         return streams
@@ -89,7 +89,7 @@ class ReversibleGroup(nn.Module):
     ) -> tuple[jax.Array, Any]:
         """Return one of the functions F, G, F, ... of x [B, L, D], and its choices.
 
-        index: its number in the group. The other arguments are as of `ReversibleLayer`.
+        index: its number in the group. The other arguments are as in `ReversibleLayer`.
         """
         layer = self.block[index // 2]
         if index % 2:

@@ -31,20 +31,20 @@ class SegmentRecurrence(nn.Module):
         return () if self.config.memory is None else (SEGMENT_MEMORY,)
 
     def update_readable(
-        self, segments_BL: jax.Array, is_continued: jax.Array | None
+        self, segment_ids_BL: jax.Array, is_continued: jax.Array | None
     ) -> jax.Array | None:
         """Return which positions of the memory the rows may read, bool [B, M]; None without one.
 
         Also writes that of the next rows, which continue the last document.
 
         Args:
-          segments_BL: int32, the document of each token, from 1.
+          segment_ids_BL: int32, the document of each token, from 1.
           is_continued: bool [B], False where a row does not continue the one before; None: all do.
 
         Raises:
           ValueError: the memory has another number of rows or positions.
         """
-        B, L = segments_BL.shape
+        B, L = segment_ids_BL.shape
         M, readable_BM = self.config.memory, None
         if M is None:
             return None
@@ -59,7 +59,7 @@ class SegmentRecurrence(nn.Module):
             if is_continued is not None:
                 readable_BM = readable_BM & is_continued[:, None]
         if self.is_mutable_collection(SEGMENT_MEMORY):
-            last_BL = segments_BL == segments_BL[:, -1:]
+            last_BL = segment_ids_BL == segment_ids_BL[:, -1:]
             before_BM = jnp.zeros((B, M), bool) if readable_BM is None else readable_BM
             # The memory is of the row's first document.
             next_BN = jnp.concatenate([before_BM & last_BL[:, :1], last_BL], axis=1)[:, -M:]

@@ -32,7 +32,7 @@ class ScoreTokens:
 
     Attributes:
       logits: hidden_BTD -> logits of the vocabulary.
-      scores_at_once, label_smoothing, take: as of `LossOptions`; losses of classes and tags take
+      scores_at_once, label_smoothing, take: as in `LossOptions`; losses of classes and tags take
         the smoothing too.
     """
 
