@@ -20,7 +20,7 @@ from models.layers.linear import FAN_IN, Dense, Embed
 from models.layers.mlp import ACTIVATIONS
 from models.layers.word_encoder import WordEncoder, init_words
 
-# Of the 32-bit hash FNV-1a (Fowler, Noll and Vo; RFC 9923), which fastText uses.
+# Constants of the 32-bit hash FNV-1a (Fowler, Noll and Vo; RFC 9923), which fastText uses.
 FNV_OFFSET, FNV_PRIME = 2166136261, 16777619
 
 

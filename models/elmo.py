@@ -28,8 +28,8 @@ from models.layers.mlp import ACTIVATIONS
 from models.layers.ops import PLAIN, Ops
 from models.layers.recurrent.bidirectional import ForwardBackwardLstm, Layers
 
-NUM_CHARACTERS = 261  # bytes, the ends of a sentence and of a word, and what follows a word
-SENTENCE_ENDS = (257, 258)  # what stands for the beginning and the end of a sentence
+NUM_CHARACTERS = 261  # bytes, the ends of a sentence and of a word, and the padding after a word
+SENTENCE_ENDS = (257, 258)  # characters of the beginning and of the end of a sentence
 
 
 def init_characters(

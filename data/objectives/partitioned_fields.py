@@ -83,7 +83,7 @@ class PartitionedFields(Objective):
                 f"{self.name}: body={self.body}; the store's articles have the fields "
                 f"{', '.join(fields)}: set data.objective.body to one of them"
             )
-        check_special_tokens(self.name, vocabulary, "eos")  # which pads the rows
+        check_special_tokens(self.name, vocabulary, "eos")  # It pads the rows.
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[ArticleRows, BuildBatch]:
         """Return the table of rows and the function that builds batches."""

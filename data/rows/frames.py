@@ -15,7 +15,7 @@ from data.rows.tables import Batch
 from data.vocabulary.base import Vocabulary
 
 CLS_TYPE = 2  # token type of the [CLS]: that of no text
-# What belongs to a token moves with it; a position becomes that to which its token has moved.
+# Keys whose values move with their tokens, and keys of positions, which follow their tokens.
 BY_TOKEN = ("token_ids", "token_type_ids", "labels", "label_weights", "word_weights")
 POSITIONS = ("start_positions", "end_positions", "context_starts", "masked_positions")
 

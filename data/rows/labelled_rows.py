@@ -51,7 +51,8 @@ class LabelledRows:
         width, separators = objective.length - count_around(objective), objective.separators
         self.start_D2 = np.repeat(starts[:-1].reshape(self.count, texts), 3 - texts, axis=1)
         length_D2 = np.diff(starts).reshape(self.count, texts)
-        if texts == 1:  # a pair whose second length takes back the separators
+        if texts == 1:
+            # Rows are laid out as pairs: a second length of -separators removes the separators.
             self.length_D2 = np.stack(
                 [np.minimum(length_D2[:, 0], width), np.full(self.count, -separators)], axis=1
             )

@@ -160,7 +160,7 @@ def lay_out_rows(
     segments_BL = np.repeat(number_P.astype(np.int32), width_P).reshape(shape)
     mask_BL = np.ones(shape, bool)
     used_B = last_P[np.append(first_B[1:], len(row_P)) - 1] + 1 - np.arange(B) * L
-    row_R = np.flatnonzero(used_B < L)  # few, as a rule
+    row_R = np.flatnonzero(used_B < L)  # Most rows are full.
     padding_RL = np.arange(L) >= used_B[row_R, None]
     pad = require_id(vocabulary.pad)
     for array_BL, value in ((tokens_BL, pad), (mask_BL, False), (segments_BL, 0)):

@@ -74,7 +74,7 @@ def make_tagged_rows(
             "labels": np.maximum(tag_BL, 0).astype(np.int32),
             "word_weights": (tag_BL != NO_TAG).astype(np.float32),
         }
-        if objective.cls_position == "last":  # whose type is another than that of the text
+        if objective.cls_position == "last":  # The [CLS] has a token type of its own.
             rows["token_type_ids"] = np.zeros(mask_BL.shape, np.int32)
         return frame_rows(objective, rows)
 

@@ -19,7 +19,8 @@ class ElmoConfig(EncoderConfig):
     not_in_tensors: ClassVar[tuple[str, ...]] = ("characters", "samples")
     unk_id: ClassVar[int] = 1  # of the target [UNK], as in each vocabulary of words
     zero_fields: ClassVar[tuple[str, ...]] = ("samples", "highways")
-    # Of attention, feed-forward networks, norms and learned positions, which an LSTM does not have.
+    # Sizes that other code reads of any model; an LSTM has no attention, feed-forward networks,
+    # norms or learned positions.
     length: ClassVar[int] = 1 << 20
     segments: ClassVar[int] = 1
     num_heads: ClassVar[int] = 1

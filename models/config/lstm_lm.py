@@ -12,7 +12,8 @@ class LstmLmConfig(DecoderConfig):
 
     module: ClassVar[str] = "lstm_lm:LstmLanguageModel"
     has_attention: ClassVar[bool] = False
-    # Of attention, feed-forward networks and norms, which an LSTM does not have.
+    # Sizes that other code reads of any model; an LSTM has no attention, feed-forward networks or
+    # norms.
     num_heads: ClassVar[int] = 1
     mlp: ClassVar[int] = 0
     epsilon: ClassVar[float] = 0.0

@@ -133,7 +133,7 @@ class DivergenceMonitor:
         """Return the first step of the window of skipped steps.
 
         Raises:
-          Diverged: the run has returned to a checkpoint before, to no avail.
+          Diverged: the run has returned to a checkpoint before, and steps are skipped again.
         """
         if self.has_gone_back:
             self._give_up()
