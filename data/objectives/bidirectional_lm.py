@@ -124,7 +124,7 @@ class BidirectionalLm(Objective):
             other_previous += (batch["backward_ids"][:, :-1] != previous_BL).sum()
             unweighed += (batch["label_weights"] * batch["backward_weights"] != 1).sum()
             for i, start in enumerate(stream.table.locate_starts(inspected.row_B).tolist()):
-                forwards, backwards = write_sentences(
+                forwards, backwards = frame_sentences(
                     split, vocabulary, begins_S, start, start + self.length
                 )
                 other_text += batch["token_ids"][i].tolist() != forwards
@@ -138,10 +138,10 @@ class BidirectionalLm(Objective):
         ]
 
 
-def write_sentences(
+def frame_sentences(
     split: Split, vocabulary: Vocabulary, begins_S: np.ndarray, begin: int, end: int
 ) -> tuple[list[int], list[int]]:
-    """Return positions [begin, end) of the framed sentences, and of the reversed sentences.
+    """Return the ids at positions [begin, end) of the framed sentences, and of the reversed ones.
 
     Args:
       split: the tokens.

@@ -44,7 +44,7 @@ class ReversibleLayer(nn.Module):
         self.attention_drop, self.mlp_drop = self.make_dropout(), self.make_dropout()
 
     def __call__(self, streams: Streams, train: bool, mask: Mask, dtype: Any) -> Streams:
-        """Return y1 and y2; dtype: in which F and G are computed."""
+        """Return y1 and y2. F and G are computed in `dtype`."""
         x1_BLD, x2_BLD = streams
         y1_BLD = x1_BLD + self.compute_attention(x2_BLD, train, mask, dtype)[0]
         return y1_BLD, x2_BLD + self.compute_mlp(y1_BLD, train, dtype)
@@ -67,7 +67,7 @@ class ReversibleLayer(nn.Module):
 
 
 class ReversibleGroup(nn.Module):
-    """Layers of several kinds in turn, as one layer of a stack that is scanned.
+    """Several layers one after the other, as one entry of a stack that is scanned.
 
     layers: the constructor of each, a `ReversibleLayer`.
     """
@@ -87,9 +87,10 @@ class ReversibleGroup(nn.Module):
     def compute_residual(
         self, index: int, x_BLD: jax.Array, train: bool, mask: Mask, dtype: Any, choices: Any = None
     ) -> tuple[jax.Array, Any]:
-        """Return one of the functions F, G, F, ... of x [B, L, D], and its choices.
+        """Return the result of one of the functions F, G, F, ... on x [B, L, D], and its choices.
 
-        index: its number in the group. The other arguments are as in `ReversibleLayer`.
+        index: the number of the function in the group. The other arguments are as in
+          `ReversibleLayer`.
         """
         layer = self.block[index // 2]
         if index % 2:
@@ -114,11 +115,13 @@ class ReversibleStack(nn.Module):
 
     @nn.compact
     def __call__(self, x_BLD: jax.Array, train: bool, mask: Mask) -> jax.Array:
-        """Return both streams side by side, [B, L, 2 D], of which either begins as x."""
+        """Return both streams side by side, [B, L, 2 D]. Each of them begins as x."""
         make_group = partial(ReversibleGroup, self.layers)
         x1_BLD = x2_BLD = x_BLD.astype(jnp.float32)
         if train and not self.is_initializing():
-            streams = self.train_layers(make_group(parent=None), x1_BLD, x2_BLD, mask, x_BLD.dtype)
+            streams = self.apply_in_training(
+                make_group(parent=None), x1_BLD, x2_BLD, mask, x_BLD.dtype
+            )
         elif self.scan:
             apply_group = nn.scan(
                 lambda group, streams, _: (group(streams, train, mask, x_BLD.dtype), None),
@@ -134,12 +137,12 @@ class ReversibleStack(nn.Module):
                 streams = make_group(name=f"layer_{i}")(streams, train, mask, x_BLD.dtype)
         return jnp.concatenate(streams, axis=-1).astype(x_BLD.dtype)
 
-    def train_layers(
+    def apply_in_training(
         self, group: ReversibleGroup, x1_BLD: jax.Array, x2_BLD: jax.Array, mask: Mask, dtype: Any
     ) -> Streams:
         """Return both streams after all layers, with dropout; each layer has a key of its own.
 
-        The layers are pure functions of their parameters and keys, as `Ops.apply_reversible` takes.
+        The layers are made pure functions of their parameters and keys for `Ops.apply_reversible`.
         """
         key = self.make_rng("dropout")
         params = self.variables["params"]
