@@ -127,7 +127,8 @@ class DivergenceMonitor:
 
     @property
     def has_tripped(self) -> bool:
-        return self.num_skipped >= self.patience
+        """Whether the window is full and its last step is known, which was of this start."""
+        return self.step > 0 and self.num_skipped >= self.patience
 
     def find_first_skipped(self) -> int:
         """Return the first step of the window of skipped steps.

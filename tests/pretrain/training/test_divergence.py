@@ -265,6 +265,17 @@ def test_a_window_is_counted_and_skipped_once():
         again.find_first_skipped()
 
 
+def test_a_lower_patience_counts_from_the_next_step():
+    """The counts of a checkpoint from within a window may reach a patience that was lowered."""
+    guard = DivergenceMonitor(2, {"skipped": 3, "returned": False})
+    assert not guard.has_tripped  # no step of this start is known
+    check_step(guard, 9, True)
+    assert guard.has_tripped and guard.find_first_skipped() == 6
+    guard = DivergenceMonitor(2, {"skipped": 3, "returned": False})
+    check_step(guard, 9, False)
+    assert not guard.has_tripped and guard.make_record() == {"skipped": 0, "returned": False}
+
+
 def iter_of(start, end):
     yield from range(start, end)
 
