@@ -37,7 +37,12 @@ from pretrain.workdir.checkpoint_record import (
     read_record,
     seal_record,
 )
-from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, translate_write_errors
+from pretrain.workdir.errors import (
+    DamagedCheckpoint,
+    NotRestored,
+    NotSaved,
+    translate_write_errors,
+)
 from pretrain.workdir.evidence import diagnose_read_errors, share_failures
 from pretrain.workdir.retention import Retention
 
@@ -127,10 +132,17 @@ class Checkpoints:
             return read_record(folder)
 
     def load_scores(self, step: int) -> dict[str, float]:
-        """Return the held-out scores in the record of a step; {} if the record is unusable."""
+        """Return the held-out scores in the record of a step; {} if it is unusable or deleted.
+
+        Raises NotRestored if it is there and cannot be read.
+        """
         try:
             return self.load_record(step).get("scores", {})
         except (DamagedCheckpoint, ConfigError):
+            return {}
+        except NotRestored:
+            if self._locate_step(step).is_dir():
+                raise
             return {}
 
     def restore_state(

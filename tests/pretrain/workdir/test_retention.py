@@ -15,6 +15,7 @@ from pretrain.config import Checkpoint, Evaluate, load
 from pretrain.training import loop as module
 from pretrain.workdir import metrics_file, retention
 from pretrain.workdir.checkpoints import Checkpoints
+from pretrain.workdir.errors import NotRestored
 from pretrain.workdir.read_params import restore_params
 from pretrain.workdir.retention import NAME, Retention
 
@@ -122,6 +123,20 @@ def test_pins_that_cannot_be_read_delete_nothing(tmp_path, capsys):
         "no checkpoint is deleted: " in (errors := capsys.readouterr().err)
         and "must contain numbers of steps" in errors
     )
+
+
+def test_a_step_that_was_deleted_by_hand_has_no_scores(tmp_path, monkeypatch):
+    """A start looks scores up at its first save; a user may have deleted checkpoints by then."""
+    with Checkpoints(tmp_path, Checkpoint(best="loss")) as checkpoints:
+        assert checkpoints.load_scores(3) == {}
+
+        def refuse_to_read(folder):
+            raise PermissionError(folder)
+
+        monkeypatch.setattr("pretrain.workdir.checkpoints.read_record", refuse_to_read)
+        (tmp_path / "checkpoints" / "3").mkdir()
+        with pytest.raises(NotRestored):  # it may be the best: the run stops rather than delete it
+            checkpoints.load_scores(3)
 
 
 @pytest.mark.slow
