@@ -120,12 +120,12 @@ def train_with_lease(
         state, record = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
         resume_rows(stream, start, record.get("rows", 0))
-        write_workdir(run, opened, workdir)
         recorded = record.get("stopping", {})
         early_stopping = EarlyStopping(run.evaluate.patience, run.checkpoint.best, recorded)
         if reason := describe_end(run, start, early_stopping):
             print(f"{workdir}: {reason}")
             return None
+        write_workdir(run, opened, workdir)
         ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease, monitoring))

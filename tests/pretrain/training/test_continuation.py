@@ -91,6 +91,17 @@ def test_no_command_is_named_whose_file_is_in_a_bucket(run, monkeypatch):
         continuation.check_workdir(with_steps(run, 10), workdir, allow_changes=False)
 
 
+def test_a_start_that_trains_nothing_leaves_the_configuration(configs, tmp_path, capsys):
+    """A shorter run than the one in the workdir is no run: the next start continues the longer."""
+    workdir = tmp_path / "run"
+    words = ["train", str(configs["bert"]), "--workdir", str(workdir), "evaluate.every=0"]
+    assert main([*words, "train.stop_at_step=2"]) == 0
+    before = (workdir / "config.json").read_text()
+    assert main([*words, "train.steps=1"]) == 0
+    assert "step 2 of 1 has already been reached" in capsys.readouterr().out
+    assert (workdir / "config.json").read_text() == before
+
+
 def test_another_batch_size_continues_after_the_rows_that_were_read(configs, run, tmp_path, capsys):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "train.stop_at_step=3"]) == 0
