@@ -173,6 +173,7 @@ def test_dropped_settings_are_printed_to_stderr(capsys):
         ),
         ("optimizer.learning_rate=-1", "AdamW.learning_rate is -1.0; it must be at least 0"),
         ("optimizer.beta2=1", "AdamW.beta2 is 1.0; it must be below 1"),
+        ("optimizer.beta1=0.99999999", "AdamW.beta1 is 0.99999999; it must be below 1 in float32"),
         ("optimizer.epsilon=0", "AdamW.epsilon is 0.0; it must be at least 1e-30"),
         ("model.scan=1", "model.scan: 1 is not true or false"),
         (
