@@ -264,13 +264,13 @@ class Lease:
         ).generation
 
     def _read_file(self) -> LeaseState:
-        """Return the state of the file; a content of more than LARGEST bytes is not fetched."""
+        """Return the state of the file; a content of more than MAX_BYTES bytes is not fetched."""
         try:
             found = self._store.read(NAME, byte_range=slice(MAX_BYTES, MAX_BYTES + 1)).result(
                 timeout=TIMEOUT
             )
             raw = b""
-        except ValueError:  # out of range: the file is not longer than LARGEST
+        except ValueError:  # out of range: the file is not longer than MAX_BYTES
             found = await_result(self._store.read(NAME), self._workdir)
             raw = found.value
         except Exception as error:
