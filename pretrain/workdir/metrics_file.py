@@ -1,6 +1,5 @@
 """The metrics of a run: JSON rows, TensorBoard events, and a progress line for the terminal."""
 
-import json
 import math
 import os
 import sys
@@ -27,12 +26,13 @@ class MetricsLog:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.path = epath.Path(workdir) / "metrics.jsonl"
-        rows = [row for row in mend_step_lines(self.path) if row["step"] <= start]
-        # Object stores cannot append. There the rows stay in memory, and each `sync` rewrites the
+        rows = mend_step_lines(self.path)
+        lines = [format_json_lines([row]) for row in rows if row["step"] <= start]
+        # Object stores cannot append. There the lines stay in memory, and each `sync` rewrites the
         # file.
-        self.rows = rows if "://" in str(workdir) else None
-        if self.rows is None:
-            write_atomically(self.path, format_json_lines(rows))
+        self.lines = lines if "://" in str(workdir) else None
+        if self.lines is None:
+            write_atomically(self.path, "".join(lines))
             self.file = open(os.fspath(self.path), "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
         self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
         # From the second such event on, TensorBoard discards its step and all later ones.
@@ -44,11 +44,12 @@ class MetricsLog:
         Floats that are not finite are written as null.
         """
         finite: dict[str, Any] = replace_nonfinite(dict(row))
-        if self.rows is not None:
-            self.rows.append(finite)
+        line = format_json_lines([finite])
+        if self.lines is not None:
+            self.lines.append(line)
         else:
             with name_in_disk_errors(self.path):
-                self.file.write(json.dumps(finite) + "\n")
+                self.file.write(line)
                 self.file.flush()
         self._add_event(
             finite["step"],
@@ -61,8 +62,8 @@ class MetricsLog:
 
     def sync(self) -> None:
         """Make all rows durable; called when a checkpoint is saved."""
-        if self.rows is not None:
-            write_atomically(self.path, format_json_lines(self.rows))
+        if self.lines is not None:
+            write_atomically(self.path, "".join(self.lines))
         else:
             with name_in_disk_errors(self.path):
                 self.file.flush()
@@ -74,7 +75,7 @@ class MetricsLog:
         if sync:
             self.sync()
         self.events.close()
-        if self.rows is None:
+        if self.lines is None:
             self.file.close()
 
     def _add_event(

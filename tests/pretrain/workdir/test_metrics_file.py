@@ -3,10 +3,11 @@
 import importlib
 import json
 import time
+from unittest.mock import Mock
 
 import pytest
 
-from pretrain.workdir import environment_file, samples_file
+from pretrain.workdir import environment_file, metrics_file, samples_file
 from pretrain.workdir.metrics_file import MetricsLog, ProgressLine, read_metrics
 
 
@@ -43,6 +44,27 @@ def test_a_restart_drops_what_is_done_again_and_a_line_cut_by_a_crash(tmp_path):
     log.close()
     assert [one["step"] for one in read_metrics(path)] == [1, 2, 3]
     assert read_metrics(path)[-1]["heldout_loss"] == 0.5
+
+
+def test_a_bucket_gets_all_rows_at_each_sync_and_none_is_formatted_twice(monkeypatch):
+    """Object stores cannot append, and a run may have millions of rows."""
+    event_files = "tensorboard.summary.writer.event_file_writer.EventFileWriter"
+    monkeypatch.setattr(event_files, lambda folder: Mock())
+    earlier, written, formatted = [make_row(1), make_row(2), make_row(3)], [], []
+    monkeypatch.setattr(metrics_file, "mend_step_lines", lambda path: earlier)
+    monkeypatch.setattr(metrics_file, "write_atomically", lambda path, text: written.append(text))
+    log = MetricsLog("gs://nowhere/run", 2)
+    log.write_row(make_row(3, loss=float("nan")))
+    monkeypatch.setattr(
+        json, "dumps", lambda value, dumps=json.dumps, **how: formatted.append(1) or dumps(value)
+    )
+    log.sync()
+    log.write_row(make_row(4))
+    log.close()
+    steps = [[json.loads(line)["step"] for line in text.splitlines()] for text in written]
+    assert steps == [[1, 2, 3], [1, 2, 3, 4]] and written[1].startswith(written[0])
+    assert json.loads(written[1].splitlines()[2]) == make_row(3, loss=None)
+    assert len(formatted) == 1  # of step 4
 
 
 DAMAGE = (b"\0" * 40, b'{"step": 9', b"[1]", b'{"step": "2"}', b"\xff\xfe", b"", b"[" * 100_000)
