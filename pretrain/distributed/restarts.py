@@ -54,8 +54,14 @@ class Ending(NamedTuple):
     def failure_reason(self) -> str:
         """The reason for a restart."""
         return f"process {self.process} " + (
-            "hung" if self.status == HUNG else f"died of {signal.Signals(-self.status).name}"
+            "hung" if self.status == HUNG else f"died of {name_signal(-self.status)}"
         )
+
+
+def name_signal(number: int) -> str:
+    """Return the name of a signal, or its number: most real-time signals have no name."""
+    names = {int(each): each.name for each in signal.Signals}
+    return names.get(number, f"signal {number}")
 
 
 def supervise_restarts(

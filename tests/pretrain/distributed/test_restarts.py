@@ -62,6 +62,13 @@ def test_a_killed_or_hung_run_is_restarted_after_growing_pauses(capsys):
     assert KILLED.exit_code == 137 and HANGS.exit_code == 75
 
 
+def test_a_signal_without_a_name_is_named_by_its_number(capsys):
+    """Python has no names for the real-time signals between the first and the last."""
+    number = signal.SIGRTMIN + 3
+    assert run_supervised([Ending(-number), DONE], 3)[:2] == (DONE, 2)
+    assert f" process 0 died of signal {number}; restart 1 " in capsys.readouterr().err
+
+
 def test_restarts_end_after_starts_without_a_checkpoint(tmp_path, capsys):
     ending, starts, pauses = run_supervised([KILLED], 2, tmp_path, saves={2: 8, 3: 40})
     assert (ending, starts) == (KILLED, 5)
