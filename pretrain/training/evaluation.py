@@ -155,7 +155,9 @@ def score_sums(
     means = {name: sums[name] / weights[name] if weights[name] else math.nan for name in sums}
     scores = {"loss": loss.compute_loss(means), **means}
     if loss.row_predictions is None:
-        scores["perplexity"] = math.exp(min(means[loss.loss_terms[0]], 700.0))
+        terms = loss.perplexity_terms or loss.loss_terms[:1]
+        entropy, num_tokens = (sum(of[name] for name in terms) for of in (sums, weights))
+        scores["perplexity"] = math.exp(min(entropy / num_tokens if num_tokens else math.nan, 700))
     return scores
 
 

@@ -47,5 +47,6 @@ LOSS = Loss(
     },
     loss_terms=("forward_lm", "backward_lm"),
     loss_weights={"forward_lm": 0.5, "backward_lm": 0.5},
+    perplexity_terms=("forward_lm", "backward_lm"),
     token_keys=("label_weights",),
 )

@@ -113,6 +113,7 @@ class Loss(NamedTuple):
       token_keys: batch keys whose sum is the number of tokens read and written, without padding.
       optional_keys: batch keys that the model takes if the batch has them.
       loss_weights: {name of a term: factor of its mean}, if not 1.
+      perplexity_terms: names of the sums over predicted tokens; (): the first of `loss_terms`.
       row_predictions: for objectives whose labels belong to rows: (states, batch) -> float32
         [B, K], the prediction and the label of each row (K = 3; `tagging` and `answer_span`
         differ), and in the last column 1 for a row that counts. Metrics that are not sums, such as
@@ -127,6 +128,7 @@ class Loss(NamedTuple):
     token_keys: tuple[str, ...]
     optional_keys: tuple[str, ...] = ()
     loss_weights: Mapping[str, float] = MappingProxyType({})
+    perplexity_terms: tuple[str, ...] = ()
     row_predictions: Callable[..., jax.Array] | None = None
     configure: Callable[[Any], Loss] | None = None
 

@@ -17,7 +17,7 @@ from pretrain.training.cross_entropy import (
     take_scores_on_gpu,
     token_cross_entropy,
 )
-from pretrain.training.evaluation import summarize_totals
+from pretrain.training.evaluation import score_sums, summarize_totals
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.losses.loss import ScoreTokens
 from pretrain.training.program import THREEFRY_KERNEL, choose_scores_at_once, initialize_state
@@ -343,6 +343,19 @@ def test_targets_are_counted_whatever_the_weights_of_their_classes():
     sums = {"tagging": 5.0, "tagging_accuracy": 7.0}
     scores = summarize_totals(find_loss("tagging"), {"all": (sums, weights)}, {})
     assert scores["targets"] == 10.0 and scores["tagging"] == 2.0
+
+
+def test_the_perplexity_is_of_all_predicted_tokens():
+    """Of both directions, and without a term on pairs of segments."""
+    sums = {"forward_lm": 10.0, "backward_lm": 30.0}
+    weights = {"forward_lm": 10.0, "backward_lm": 15.0}
+    scores = score_sums(find_loss("bidirectional_lm"), sums, weights)
+    assert scores["perplexity"] == pytest.approx(math.exp(40 / 25))
+    sums, weights = {"masked_lm": 10.0, "next_sentence": 4.0}, {"masked_lm": 5.0}
+    scores = score_sums(find_loss("sentence_pair"), sums, weights | {"next_sentence": 8.0})
+    assert scores["perplexity"] == pytest.approx(math.exp(2))
+    weights = dict.fromkeys(sums, 0.0)  # a split without targets
+    assert math.isnan(score_sums(find_loss("sentence_pair"), sums, weights)["perplexity"])
 
 
 @pytest.mark.parametrize(
