@@ -91,7 +91,15 @@ def project_tsne(x_ND: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def project_vectors(x_ND: np.ndarray) -> dict[str, np.ndarray]:
-    """Return {title: coordinates [N, 2]} of vectors by PCA and by t-SNE."""
+    """Return {title: coordinates [N, 2]} of vectors by PCA and by t-SNE.
+
+    Raises ValueError if the vectors are the same up to rounding: t-SNE divides by their spread.
+    """
+    if np.ptp(x_ND, axis=0).max() <= 1e-5 * np.abs(x_ND).max():
+        raise ValueError(
+            f"all {len(x_ND)} occurrences have the same hidden state, so a projection shows "
+            "nothing; take another --layer, or other texts"
+        )
     flat_N2, shares = project_pca(x_ND)
     return {f"PCA ({shares.sum():.0%} of the variance)": flat_N2, "t-SNE": project_tsne(x_ND)}
 

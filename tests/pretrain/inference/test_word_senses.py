@@ -75,6 +75,14 @@ def test_tsne_preserves_neighbours_that_pca_does_not():
     )
 
 
+def test_vectors_that_are_all_the_same_are_not_projected():
+    """Such as the embeddings of a model without position embeddings; t-SNE would divide by 0."""
+    x_ND = np.ones((6, 4), np.float32)
+    x_ND[1] += 1e-6  # rounding, of another batch
+    with pytest.raises(ValueError, match="all 6 occurrences have the same hidden state.*--layer"):
+        word_senses.project_vectors(x_ND)
+
+
 def test_an_image_may_have_any_labels(tmp_path, spied):
     scatter = spied(pytest.importorskip("matplotlib.axes").Axes, "scatter")
     points = np.random.default_rng(0).normal(size=(4, 2))
