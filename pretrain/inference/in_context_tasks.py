@@ -85,10 +85,14 @@ def _parse_question(place: str, record: dict[str, Any]) -> InContextQuestion:
                 f"{place}: text is the only field of its form, and there is "
                 f"{', '.join(sorted(strange))} too"
             )
-        context, _, word = _get_string(place, record, "text").rstrip().rpartition(" ")
-        if not context.strip() or not word:
+        text = _get_string(place, record, "text").rstrip()
+        context, *words = text.rsplit(maxsplit=1) or [""]
+        if not words:
             raise ValueError(f"{place}: text needs a last word and something before it")
-        return InContextQuestion(place, record, context.rstrip(), (word,), 0, is_open=True)
+        gap = text[len(context) : -len(words[0])]
+        if gap.strip(" "):  # blanks are those that join a context and a choice
+            context += gap
+        return InContextQuestion(place, record, context, (words[0],), 0, is_open=True)
     context = _get_string(place, record, "context")
     if "choices" not in record:
         answer = _check_filled(place, "answer", _get_string(place, record, "answer"))

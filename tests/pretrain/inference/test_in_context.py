@@ -195,6 +195,20 @@ def test_a_last_word_is_right_where_all_its_tokens_are_the_likeliest(gpt2, quest
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "context", "word"),
+    [
+        ("he saw\nBob", "he saw\n", "Bob"),
+        (" he  saw  Bob\n", " he  saw", "Bob"),
+        ("he\nsaw\t Bob", "he\nsaw\t ", "Bob"),
+    ],
+)
+def test_a_last_word_follows_any_white_space(questions, text, context, word):
+    """Blanks belong to the word; other white space stays in the context."""
+    (question,) = questions([{"text": text}])
+    assert (question.context, question.choices) == (context, (word,))
+
+
 def test_the_models_own_greedy_text_is_right(gpt2, questions):
     words = [word.strip(".,") for word in " ".join(TEXT[:3]).split()]
     for first in words:  # until the likeliest token after one is a word
