@@ -53,9 +53,13 @@ def select_combinations(names: Iterable[str], depth: int) -> dict[str, Combine]:
       depth: the number of layers of the model.
 
     Raises:
-      ValueError: the model has no such layer.
+      ValueError: the model has no such layer, or no layer is named.
     """
     picks = {}
+    known = (
+        f"there are {', '.join(COMBINATIONS)}, all, and 0 (embeddings) to {depth}, or -1 to "
+        f"{-depth - 1} from the end"
+    )
     for name in (name for argument in names for name in argument.split(",") if name):
         if name == "all":
             picks |= {f"layer_{i}": partial(_get_state, i=i) for i in range(depth + 1)}
@@ -66,14 +70,13 @@ def select_combinations(names: Iterable[str], depth: int) -> dict[str, Combine]:
                     f"{depth}"
                 )
             picks[name] = COMBINATIONS[name].combine
-        elif name.removeprefix("-").isdigit() and -depth - 1 <= int(name) <= depth:
+        elif name.removeprefix("-").isdecimal() and -depth - 1 <= int(name) <= depth:
             number = int(name) % (depth + 1)
             picks[f"layer_{number}"] = partial(_get_state, i=number)
         else:
-            raise ValueError(
-                f"--layers {name}: there are {', '.join(COMBINATIONS)}, all, and 0 (embeddings) to "
-                f"{depth}, or -1 to {-depth - 1} from the end"
-            )
+            raise ValueError(f"--layers {name}: {known}")
+    if not picks:
+        raise ValueError(f"--layers names no layer: {known}")
     return picks
 
 
@@ -116,7 +119,8 @@ def extract_features(
       batch_size: the largest number of rows of a batch.
 
     Raises:
-      ValueError: the model has no such layer or pooling, or a text has no word.
+      ValueError: the model has no such layer or pooling, a text has no word, or a hidden state is
+        not a number.
     """
     trained = trained.open_to(text for _, text in texts)
     config, params = trained.body
@@ -151,6 +155,11 @@ def extract_features(
             if name not in arrays:
                 arrays[name] = np.full((total, pooled_BRD.shape[-1]), np.nan, np.float32)
             for i, results, pooled_RD in zip(batch, nonempty, pooled_BRD):
+                if np.isnan(pooled_RD[: len(results)]).any():
+                    raise ValueError(
+                        f"{rows[i].place}: a hidden state is not a number, since the parameters or "
+                        "what is computed from them are not finite; use another --step"
+                    )
                 arrays[name][ends[i] - counts[i] + results] = pooled_RD[: len(results)]
         empty += sum(counts[i] - len(results) for i, results in zip(batch, nonempty))
     arrays["line"] = np.array([int(row.place.rsplit(":", 1)[1]) for row in rows])

@@ -274,6 +274,8 @@ def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp
             "--layers 5: there are embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, and 0",
         ),
         ("the fox\n", ("--layers", "first"), "--layers first: there are embeddings"),
+        ("the fox\n", ("--layers", "²"), "--layers ²: there are embeddings"),
+        ("the fox\n", ("--layers", ","), "--layers names no layer: there are embeddings"),
         (
             "the fox\n",
             ("--output", "f.txt"),
@@ -313,6 +315,13 @@ def test_the_cls_of_xlnet_is_its_last_piece():
     last = pieces["offsets"][1:] - 1
     assert (pieces["ids"][last] == trained.vocabulary.cls).all()
     np.testing.assert_allclose(found["last"], pieces["last"][last], atol=1e-5)
+
+
+def test_states_that_are_no_numbers_are_refused(bert):
+    """NaN marks the words without a token."""
+    params = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), bert.params)
+    with pytest.raises(ValueError, match="^.*:1: a hidden state is not a number.*another --step"):
+        extract_states(dataclasses.replace(bert, params=params))
 
 
 def test_unsupported_layers_and_poolings_are_refused():
