@@ -98,11 +98,12 @@ def run(args: argparse.Namespace) -> int:
     text, count, drawings = (show_images if isinstance(model, ImageConfig) else show_texts)(args)
     if jax.process_index():
         return 0
+    drawn = list(drawings)  # before the page: an image that exists is an error
     write_atomically(output, text)
     noun = "images" if isinstance(model, ImageConfig) else "texts"
     print(f"{output}: {count:,} {noun}, {len(text.encode()) / 1e6:,.1f} MB")
     missing: set[str] = set()
-    for path, letters in drawings:
+    for path, letters in drawn:
         print(f"wrote {path}")
         missing.update(letters)
     if missing:
@@ -196,12 +197,15 @@ def write_images(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) ->
         return
     from pretrain.inference.attention_pictures import draw_panel
 
-    for number, text_panels in enumerate(panels, 1):
-        for panel in text_panels:
-            for layer in args.layers or range(1, len(panel.weights_NHLM) + 1):
-                path = make_path(args, f"text_{number}_{panel.name}_layer_{layer}.png")
-                heads = args.heads or range(1, panel.weights_NHLM.shape[1] + 1)
-                yield path, draw_panel(panel, layer, heads, path)
+    shown = {  # all names are checked before the first image is written
+        make_path(args, f"text_{number}_{panel.name}_layer_{layer}.png"): (panel, layer)
+        for number, text_panels in enumerate(panels, 1)
+        for panel in text_panels
+        for layer in args.layers or range(1, len(panel.weights_NHLM) + 1)
+    }
+    for path, (panel, layer) in shown.items():
+        heads = args.heads or range(1, panel.weights_NHLM.shape[1] + 1)
+        yield path, draw_panel(panel, layer, heads, path)
 
 
 def draw_maps(

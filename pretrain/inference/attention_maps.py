@@ -67,7 +67,8 @@ def compute_attention_maps(
 
     Raises:
       ValueError: a text is longer than the model or has no token, the model does not attend to
-        tokens, or there is a target and it has no decoder that reads another text.
+        tokens, there is a target and it has no decoder that reads another text, or a weight is
+        not a number.
     """
     model, params = _build_model(trained, mesh)
     is_pair = hasattr(model, "decode")
@@ -101,6 +102,7 @@ def compute_attention_maps(
         weights = jax.device_get(
             compute(params, *(place_shared_rows(mesh, array) for array in arrays))
         )
+        _check_weights(row.place, weights)
         sides = {name: (tokens[name], tokens[name]) for name in tokens if name in weights}
         if is_pair:
             sides["cross"] = tokens["decoder"], tokens["encoder"]
@@ -142,6 +144,15 @@ def _check_lengths(rows: Sequence[AlignedRow], max_length: int | None) -> None:
                 f"{row.place}: a text of more than the model's {max_length} tokens: "
                 f"{batching.quote_text(row.text)}"
             )
+
+
+def _check_weights(place: str, weights: dict[str, np.ndarray]) -> None:
+    """Raise ValueError if a weight is not a number."""
+    if any(np.isnan(weights_NHLM).any() for weights_NHLM in weights.values()):
+        raise ValueError(
+            f"{place}: an attention weight is not a number, since the parameters or what is "
+            "computed from them are not finite; use another --step"
+        )
 
 
 def _pad_row(

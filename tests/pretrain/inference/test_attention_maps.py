@@ -250,6 +250,31 @@ def test_pictures(tmp_path, spied):
         match="text_1_encoder_layer_2.png exists; name another --images, or add --overwrite",
     ):
         [*write_images(args, panels)]
+    args.layers = [1, 2, 1]
+    with pytest.raises(FileExistsError, match="layer_2.png exists"):
+        [*write_images(args, panels)]
+    assert [*args.images.iterdir()] == [picture]  # nothing is drawn before all names are free
+    picture.unlink()
+    assert len([*write_images(args, panels)]) == 2
+
+
+def test_no_page_is_written_where_an_image_exists(workdir, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    page, taken = tmp_path / "a.html", tmp_path / "png" / "text_1_encoder_layer_2.png"
+    taken.parent.mkdir()
+    taken.touch()
+    words = ["the fox", "--output", str(page), "--images", str(taken.parent)]
+    assert main(["attention", "--workdir", str(workdir), *words]) == 2
+    assert f"{taken} exists" in capsys.readouterr().err and not page.exists()
+    assert [*taken.parent.iterdir()] == [taken]
+
+
+def test_weights_that_are_no_numbers_are_refused(t5):
+    params = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), t5.params)
+    with pytest.raises(
+        ValueError, match="f:1: an attention weight is not a number.*another --step"
+    ):
+        compute_maps(dataclasses.replace(t5, params=params), [("f:1", "the fox", "a")])
 
 
 @pytest.mark.parametrize(
