@@ -104,7 +104,8 @@ class Predictor:
           options: those of `PredictOptions`.
 
         Raises:
-          ValueError: an option that the model does not support, or an invalid one.
+          ValueError: an option that the model does not support, or an invalid one; parameters that
+            are not finite.
         """
         if unknown := [name for name in options if name not in OPTIONS]:
             raise ValueError(f"predict has no option {unknown[0]!r}; it has {', '.join(OPTIONS)}")
@@ -116,6 +117,7 @@ class Predictor:
 
         self.trained = load(model, step)
         check_head(self.trained, "predict", allow_random_head, sentence_heads=False)
+        _check_finite(self.trained)
         self.read_record = make_reader(self.trained)
         self.answer = make_answerer(
             self.trained,
@@ -171,6 +173,20 @@ def predict(
     """
     predictor = Predictor(model, step=step, allow_random_head=allow_random_head, **options)
     return predictor(texts)
+
+
+def _check_finite(trained: Trained) -> None:
+    """Raise ValueError, which names a parameter, if parameters are NaN or infinite."""
+    import jax
+    import jax.numpy as jnp
+
+    for path, leaf in jax.tree.leaves_with_path(trained.params):
+        if not jnp.isfinite(leaf).all():
+            raise ValueError(
+                f"{trained.workdir}: the parameters of step {trained.step:,} are not finite "
+                f"({jax.tree_util.keystr(path, simple=True, separator='/')}), so a prediction "
+                "means nothing; use another --step"
+            )
 
 
 def _make_record(given: Any, place: str) -> Mapping[str, Any]:

@@ -1,5 +1,6 @@
 """`predict` fills masks as the exported model does, for a text or for a file."""
 
+import dataclasses
 import itertools
 import json
 import sys
@@ -20,6 +21,7 @@ from models.generation.decoding import Sample
 from pretrain.__main__ import main
 from pretrain.api.answering import make_answerer
 from pretrain.api.importing import make_initializer, make_starting_run
+from pretrain.api.predicting import Predictor
 from pretrain.cli import predict
 from pretrain.convert.read_write import write_model
 from pretrain.inference import fill_mask, progress, text_generation
@@ -408,6 +410,16 @@ def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
 
 
 # ---- continuations -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["bert", "t5", "gpt2"])
+def test_parameters_that_are_no_numbers_predict_nothing(request, model):
+    trained = open_trained(request.getfixturevalue(model))
+    params = dict(trained.params)
+    name = sorted(params)[-1]
+    params[name] = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params[name])
+    with pytest.raises(ValueError, match=f"parameters of step 0 are not finite.*{name}.*--step"):
+        Predictor(dataclasses.replace(trained, params=params))
 
 
 def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, run_predict_verb):
