@@ -82,8 +82,7 @@ def compute_attention_maps(
         partial(_compute_pair if is_pair else _compute_single, model),
         out_shardings=make_replicated_sharding(mesh),
     )
-    vocabulary, found = trained.vocabulary, []
-    writer = None
+    vocabulary, found, writer = trained.vocabulary, [], None
     if is_pair:
         writer = TextWriter(trained, min(length, aligned.max_length or length) - 1, 1)
     for row, target in zip(rows, targets):
