@@ -119,8 +119,7 @@ def extract_features(
       batch_size: the largest number of rows of a batch.
 
     Raises:
-      ValueError: the model has no such layer or pooling, a text has no word, or a hidden state is
-        not a number.
+      ValueError: the model has no such layer or pooling, a text has no word, or a state is NaN.
     """
     trained = trained.open_to(text for _, text in texts)
     config, params = trained.body
@@ -134,13 +133,12 @@ def extract_features(
     rows = aligned(texts)
     pool = POOLINGS[pooling]
     counts = [pool.count_results(row) for row in rows]
-    total, ends, arrays = sum(counts), np.cumsum(counts), {}
+    total, ends, arrays, empty = sum(counts), np.cumsum(counts), {}, 0
     model = build(config, **make_model_hooks(mesh, []))
     compute = jax.jit(
         partial(_compute_features, model, tuple(picks.values())),
         out_shardings=make_replicated_sharding(mesh),
     )
-    empty = 0
     lengths = [_choose_length(row, aligned.max_length) for row in rows]
     for batch in batching.make_batches(lengths, batch_size):
         L = lengths[batch[0]]
@@ -155,17 +153,23 @@ def extract_features(
             if name not in arrays:
                 arrays[name] = np.full((total, pooled_BRD.shape[-1]), np.nan, np.float32)
             for i, results, pooled_RD in zip(batch, nonempty, pooled_BRD):
-                if np.isnan(pooled_RD[: len(results)]).any():
-                    raise ValueError(
-                        f"{rows[i].place}: a hidden state is not a number, since the parameters or "
-                        "what is computed from them are not finite; use another --step"
-                    )
-                arrays[name][ends[i] - counts[i] + results] = pooled_RD[: len(results)]
+                at_R = ends[i] - counts[i] + results
+                arrays[name][at_R] = _check_states(rows[i].place, pooled_RD[: len(results)])
         empty += sum(counts[i] - len(results) for i, results in zip(batch, nonempty))
     arrays["line"] = np.array([int(row.place.rsplit(":", 1)[1]) for row in rows])
     arrays["cut"] = np.array([row.is_cut for row in rows])
     arrays |= pool.align_results(rows, ends)
     return Features(arrays, len(rows), sum(row.is_cut for row in rows), empty)
+
+
+def _check_states(place: str, pooled_RD: np.ndarray) -> np.ndarray:
+    """Return hidden states unchanged. Raises ValueError if one is not a number."""
+    if np.isnan(pooled_RD).any():
+        raise ValueError(
+            f"{place}: a hidden state is not a number, since the parameters or what is computed "
+            "from them are not finite; use another --step"
+        )
+    return pooled_RD
 
 
 def _make_pool_weights(
