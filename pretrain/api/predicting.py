@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pretrain.api.loading import load
@@ -180,8 +181,9 @@ def _check_finite(trained: Trained) -> None:
     import jax
     import jax.numpy as jnp
 
-    for path, leaf in jax.tree.leaves_with_path(trained.params):
-        if not jnp.isfinite(leaf).all():
+    check = jax.jit(partial(jax.tree.map, lambda leaf: jnp.isfinite(leaf).all()))
+    for path, is_finite in jax.tree.leaves_with_path(check(trained.params)):
+        if not is_finite:
             raise ValueError(
                 f"{trained.workdir}: the parameters of step {trained.step:,} are not finite "
                 f"({jax.tree_util.keystr(path, simple=True, separator='/')}), so a prediction "
