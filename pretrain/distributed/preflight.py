@@ -108,7 +108,7 @@ def preflight_source(run: Run, source: Source) -> Source:
     except (ValueError, OSError) as error:
         damage = str(error)
     own_facts = {"host": _describe_host(), "damage": damage, "left out": describe_omissions(source)}
-    facts_by_process = exchange_values("verified", own_facts, COPY_TIMEOUT)
+    facts_by_process = exchange_values("sound", own_facts, COPY_TIMEOUT)
     if damages := [
         f"{each['host']}: {each['damage']}" for each in facts_by_process if each["damage"]
     ]:
