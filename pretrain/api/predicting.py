@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pretrain.api.loading import load
@@ -177,18 +177,32 @@ def predict(
 
 
 def _check_finite(trained: Trained) -> None:
-    """Raise ValueError, which names a parameter, if parameters are NaN or infinite."""
-    import jax
-    import jax.numpy as jnp
+    """Raise ValueError, which names a parameter, if parameters are NaN or infinite.
 
-    check = jax.jit(partial(jax.tree.map, lambda leaf: jnp.isfinite(leaf).all()))
-    for path, is_finite in jax.tree.leaves_with_path(check(trained.params)):
-        if not is_finite:
+    A bias may be -inf: that of an output excludes a token or a class.
+    """
+    import jax
+
+    for path, is_sound in jax.tree.leaves_with_path(_make_finite_check()(trained.params)):
+        if not is_sound:
             raise ValueError(
                 f"{trained.workdir}: the parameters of step {trained.step:,} are not finite "
                 f"({jax.tree_util.keystr(path, simple=True, separator='/')}), so a prediction "
                 "means nothing; use another --step"
             )
+
+
+@cache
+def _make_finite_check() -> Any:
+    """Return the jitted check of parameters; there is one, so that it is compiled once a model."""
+    import jax
+    import jax.numpy as jnp
+
+    def check_leaf(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        name = jax.tree_util.keystr(path[-1:], simple=True)
+        return (leaf < jnp.inf if name == "bias" else jnp.isfinite(leaf)).all()
+
+    return jax.jit(partial(jax.tree_util.tree_map_with_path, check_leaf))
 
 
 def _make_record(given: Any, place: str) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from models.config.gpt2 import Gpt2Config
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
 from models.generation.decoding import Sample
+from pretrain import api
 from pretrain.__main__ import main
 from pretrain.api.answering import make_answerer
 from pretrain.api.importing import make_initializer, make_starting_run
@@ -420,6 +421,36 @@ def test_parameters_that_are_no_numbers_predict_nothing(request, model):
     params[name] = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), params[name])
     with pytest.raises(ValueError, match=f"parameters of step 0 are not finite.*{name}.*--step"):
         Predictor(dataclasses.replace(trained, params=params))
+
+
+def test_a_bias_may_exclude_a_token(bert):
+    """Such as in a folder that was imported with --allow-nonfinite."""
+    trained = open_trained(bert)
+    (((best, *_),),) = (result["masks"] for result in Predictor(trained)(["the [MASK]"]))
+    head = dict(trained.params["mlm_head"])
+    head["bias"] = jnp.asarray(head["bias"]).at[best["id"]].set(-np.inf)
+    changed = dataclasses.replace(trained, params=trained.params | {"mlm_head": head})
+    (found,) = Predictor(changed, top=BERT.vocab)(["the [MASK]"])
+    shares = {word["id"]: word["probability"] for word in found["masks"][0]}
+    assert shares.pop(best["id"], 0) == 0 and np.isfinite([*shares.values()]).all()
+
+
+def test_a_loaded_checkpoint_compiles_nothing_at_its_second_prediction(bert):
+    trained, durations = open_trained(bert), []
+    api.predict(trained, "the [MASK]")
+
+    def note_event(event, duration, **_):
+        if "backend_compile" in event:
+            durations.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(note_event)
+    try:
+        api.predict(trained, "the [MASK]")
+        assert not durations
+        jax.jit(lambda x: x + len(durations))(np.ones(3))  # the listener hears
+        assert durations
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note_event)
 
 
 def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, run_predict_verb):
