@@ -197,7 +197,8 @@ def write_images(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) ->
         return
     from pretrain.inference.attention_pictures import draw_panel
 
-    shown = {  # all names are checked before the first image is written
+    # All names are checked before the first image is written.
+    shown = {
         make_path(args, f"text_{number}_{panel.name}_layer_{layer}.png"): (panel, layer)
         for number, text_panels in enumerate(panels, 1)
         for panel in text_panels
@@ -220,8 +221,9 @@ def draw_maps(
         return
     from pretrain.reporting.patch_maps import draw_image_maps
 
-    for number, image in enumerate(images, 1):
-        path = make_path(args, f"image_{number}.png")
+    # All names are checked before the first image is written.
+    paths = [make_path(args, f"image_{number}.png") for number in range(1, len(images) + 1)]
+    for path, image in zip(paths, images, strict=True):
         heads = args.heads or range(1, image.weights_NHGG.shape[1] + 1)
         yield path, draw_image_maps(image, layers, heads, path)
 

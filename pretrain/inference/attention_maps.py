@@ -101,7 +101,7 @@ def compute_attention_maps(
         weights = jax.device_get(
             compute(params, *(place_shared_rows(mesh, array) for array in arrays))
         )
-        _check_weights(row.place, weights)
+        check_weights(row.place, *weights.values())
         sides = {name: (tokens[name], tokens[name]) for name in tokens if name in weights}
         if is_pair:
             sides["cross"] = tokens["decoder"], tokens["encoder"]
@@ -145,9 +145,9 @@ def _check_lengths(rows: Sequence[AlignedRow], max_length: int | None) -> None:
             )
 
 
-def _check_weights(place: str, weights: dict[str, np.ndarray]) -> None:
-    """Raise ValueError if a weight is not a number."""
-    if any(np.isnan(weights_NHLM).any() for weights_NHLM in weights.values()):
+def check_weights(place: str, *weights: np.ndarray) -> None:
+    """Raise ValueError, which begins with the place, if a weight is not a number."""
+    if any(np.isnan(array).any() for array in weights):
         raise ValueError(
             f"{place}: an attention weight is not a number, since the parameters or what is "
             "computed from them are not finite; use another --step"

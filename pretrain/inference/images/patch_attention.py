@@ -21,6 +21,7 @@ from models.activations import capture_activations
 from pretrain.distributed.device_feed import place_shared_rows
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import make_replicated_sharding
+from pretrain.inference.attention_maps import check_weights
 from pretrain.inference.images.image_labels import read_image
 from pretrain.reporting.patch_maps import ImageMaps
 
@@ -39,7 +40,8 @@ def compute_image_maps(trained: Trained, mesh: Mesh, paths: Sequence[str]) -> li
       paths: the files.
 
     Raises:
-      ValueError: a file is no image; the message names it.
+      ValueError: a file is no image, or an attention weight is not a number; the message names the
+        file.
     """
     check_pillow()
     objective: Any = trained.run.data.objective
@@ -52,6 +54,7 @@ def compute_image_maps(trained: Trained, mesh: Mesh, paths: Sequence[str]) -> li
     for path, pixels_SSC in zip(paths, images):
         pixels_BSSC = place_shared_rows(mesh, pixels_SSC[None])
         weights_NHGG, rollout_NGG, logits_K = jax.device_get(compute(trained.params, pixels_BSSC))
+        check_weights(path, weights_NHGG)
         title = pathlib.Path(path).name
         if not config.predicts_patches:
             shares_K = np.asarray(jax.nn.softmax(logits_K[: len(classes)]))

@@ -4,10 +4,12 @@ The figures of filters, positions and distances are compared with those of hand-
 """
 
 import base64
+import dataclasses
 import functools
 import html
 import io
 import re
+from argparse import Namespace
 
 import jax
 import numpy as np
@@ -19,6 +21,7 @@ from models.activations import capture_activations
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
 from pretrain.api.importing import make_initializer, make_starting_run
+from pretrain.cli.attention import draw_maps
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.images.patch_attention import compute_image_maps
@@ -143,6 +146,23 @@ def test_png_files(tmp_path, spied):
     assert len(shown) == 2 * (1 + 3)
     np.testing.assert_array_equal(shown[7], lay_over(maps.pixels_SSC, maps.weights_NHGG[2, 1]))
     np.testing.assert_array_equal(shown[5], lay_over(maps.pixels_SSC, maps.rollout_NGG[2]))
+
+
+def test_nothing_is_drawn_where_an_image_exists(tmp_path):
+    pytest.importorskip("matplotlib")
+    taken = tmp_path / "image_2.png"
+    taken.touch()
+    args = Namespace(images=tmp_path, heads=None, overwrite=False)
+    with pytest.raises(FileExistsError, match="image_2.png exists"):
+        [*draw_maps(args, [make_maps("a"), make_maps("b")], [1])]
+    assert [*tmp_path.iterdir()] == [taken]
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    trained = make_trained(VitConfig(**SIZES))
+    params = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), trained.params)
+    with pytest.raises(ValueError, match=r"one.png: an attention weight is not a number"):
+        compute_maps(dataclasses.replace(trained, params=params), tmp_path)
 
 
 # ---- filters, positions, distances -------------------------------------------
