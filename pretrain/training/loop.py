@@ -106,11 +106,10 @@ def train_with_lease(
     monitoring: Monitoring,
 ) -> int | None:
     """Do the work of `train` while `lease` keeps other runs out of the workdir."""
-    stream, heldout = opened.stream, opened.heldout
-    batches = ComposedBatches(stream, dataset) if dataset else stream
+    batches = ComposedBatches(opened.stream, dataset) if dataset else opened.stream
     program = make_program(run, mesh)
     evaluator = make_run_evaluator(run, program, mesh)
-    sampler = make_sampler(run, program, mesh, heldout, workdir, lease.check_held)
+    sampler = make_sampler(run, program, mesh, opened.heldout, workdir, lease.check_held)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         hang_report = workdir / f"hung-{jax.process_index()}.txt"
@@ -119,13 +118,14 @@ def train_with_lease(
         preemption = stack.enter_context(Preemption())
         state, record = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
-        resume_rows(stream, start, record.get("rows", 0))
+        resume_rows(opened.stream, start, record.get("rows", 0))
         recorded = record.get("stopping", {})
         early_stopping = EarlyStopping(run.evaluate.patience, run.checkpoint.best, recorded)
-        if reason := describe_end(run, start, early_stopping):
+        reason = describe_end(run, start, early_stopping)
+        write_workdir(run, opened, workdir, trains=not reason)
+        if reason:
             print(f"{workdir}: {reason}")
             return None
-        write_workdir(run, opened, workdir)
         ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease, monitoring))
@@ -146,8 +146,8 @@ def train_with_lease(
             profiler=stack.enter_context(profiler),
             open_feed=lambda start: prefetch_to_devices(batches, mesh, start, run.train.last_step),
             evaluator=evaluator,
-            stream=stream,
-            heldout=heldout,
+            stream=opened.stream,
+            heldout=opened.heldout,
             sampler=sampler,
         )
         last_saved = run_steps(context, state, preemption)

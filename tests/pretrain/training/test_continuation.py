@@ -17,7 +17,7 @@ from pretrain.config import AdamW, load, to_json
 from pretrain.overrides import ConfigError
 from pretrain.training import continuation, startup
 from pretrain.training.new_workdir import report_other_origin
-from pretrain.workdir.checkpoints import Checkpoints
+from pretrain.workdir.checkpoints import Checkpoints, read_run
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,18 @@ def test_a_start_that_trains_nothing_leaves_the_configuration(configs, tmp_path,
     assert main([*words, "train.steps=1"]) == 0
     assert "step 2 of 1 has already been reached" in capsys.readouterr().out
     assert (workdir / "config.json").read_text() == before
+
+
+def test_a_start_that_trains_nothing_takes_a_run_to_other_devices(configs, tmp_path):
+    """`evaluate` makes the mesh of config.json, and has no option for another one."""
+    workdir = tmp_path / "run"
+    words = ["train", str(configs["bert"]), "--workdir", str(workdir), "evaluate.every=0"]
+    assert main([*words, "train.stop_at_step=2"]) == 0
+    written = read_run(workdir)
+    elsewhere = dataclasses.replace(written, mesh=dataclasses.replace(written.mesh, data=1 << 10))
+    (workdir / "config.json").write_text(to_json(elsewhere))
+    assert main([*words, "train.steps=1"]) == 0
+    assert read_run(workdir) == written
 
 
 def test_another_batch_size_continues_after_the_rows_that_were_read(configs, run, tmp_path, capsys):
