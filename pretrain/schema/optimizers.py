@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from pretrain.overrides import ConfigError, check_at_least
 
 LEAST_EPSILON = 1e-30  # far above the least float32 that is not rounded to 0
-LARGEST_BETA = 1 - 2**-24  # float32 distinguishes it from 1
+LEAST_ONE = 1 - 2**-25  # the least number that float32 rounds to 1
 
 
 def check_moments(optimizer: Any) -> None:
@@ -20,7 +20,7 @@ def check_moments(optimizer: Any) -> None:
     as the embedding of a position behind all rows, is divided by `epsilon` alone.
     """
     for name in ("beta1", "beta2"):
-        if not (beta := getattr(optimizer, name)) <= LARGEST_BETA:
+        if not (beta := getattr(optimizer, name)) < LEAST_ONE:
             raise ConfigError(
                 f"{type(optimizer).__name__}.{name} is {beta}; it must be below 1 in float32"
             )

@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from pretrain.config import (
@@ -204,6 +205,11 @@ def test_a_wrong_override_is_an_error_that_names_it(word, message):
     with pytest.raises(ConfigError) as caught:
         load("bert_tiny", [word])
     assert message in str(caught.value)
+
+
+def test_a_beta_that_float32_distinguishes_from_1_is_accepted():
+    assert np.float32(0.99999995) < 1 == np.float32(0.99999999)
+    assert load("bert_tiny", ["optimizer.beta1=0.99999995"]).optimizer.beta1 == 0.99999995
 
 
 def test_the_best_needs_scores():
