@@ -8,10 +8,12 @@ A pretrained model becomes step 0 of a run; a fine-tuned model is ready for `pre
 from __future__ import annotations
 
 import argparse
+import pathlib
 import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from data.corpus.paths import is_remote
 from data.images.encoding import ImageEncoding
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.api.importing import import_folder
@@ -107,16 +109,24 @@ def format_summary(
         f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {model.vocab:,}",
         "next:",
     ]
-    if not run.data.store:
+    if not has_store(run):
+        store = shlex.quote(run.data.store or "STORE")
         lines.append(
-            f"  {PROGRAM} prepare TEXT{document} --output STORE --vocabulary {workdir}/vocabulary"
+            f"  {PROGRAM} prepare TEXT{document} --output {store} --vocabulary {workdir}/vocabulary"
         )
     return "\n".join([*lines, *list_commands(run, workdir)])
 
 
+def has_store(run: Run) -> bool:
+    """Return whether the store of a run is there, or in a bucket, which is not asked."""
+    store = run.data.store
+    return is_remote(store) or (bool(store) and pathlib.Path(store).is_dir())
+
+
 def list_commands(run: Run, workdir: str) -> list[str]:
-    """Return the commands that score and train an imported model, whose store may be configured."""
-    store, data = ("", "") if run.data.store else (" --store STORE", " data.store=STORE")
+    """Return the commands that score and train an imported model; they name a store to be made."""
+    path = shlex.quote(run.data.store or "STORE")
+    store, data = ("", "") if has_store(run) else (f" --store {path}", f" data.store={path}")
     return [
         f"  {PROGRAM} evaluate --workdir {workdir}{store}",
         f"  {PROGRAM} train {workdir}/config.json --workdir {workdir}{data} train.steps=N",

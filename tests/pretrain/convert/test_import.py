@@ -480,7 +480,7 @@ def test_a_misspelt_override_ends_before_anything_is_written(tmp_path, capsys):
         (Gpt2Config(), "prepare TEXT --output"),
     ],
 )
-def test_the_printed_next_command_prepares_what_the_model_reads(model, words):
+def test_the_printed_next_command_prepares_what_the_model_reads(model, words, tmp_path):
     class Tensors(dict):
         def list_formats(self):
             return ["F32"]
@@ -494,8 +494,12 @@ def test_the_printed_next_command_prepares_what_the_model_reads(model, words):
     args = SimpleNamespace(workdir="runs/theirs", folder="theirs")
     run = make_starting_run(model)
     assert words in format_summary(args, opened, run, (), ())
-    # a store that the import was given is the one that is read
-    run = dataclasses.replace(run, data=dataclasses.replace(run.data, store="runs/store"))
-    summary = format_summary(args, opened, run, (), ())
-    assert "prepare" not in summary and "STORE" not in summary
-    assert "train runs/theirs/config.json --workdir runs/theirs train.steps=N" in summary
+    # A store that the import was given is the one that is read; one that is missing is made.
+    for store, is_made in ((tmp_path, False), (tmp_path / "my store", True)):
+        run = dataclasses.replace(run, data=dataclasses.replace(run.data, store=str(store)))
+        summary = format_summary(args, opened, run, (), ())
+        quoted = f"'{store}'" if is_made else str(store)
+        assert (f" --output {quoted} --vocabulary" in summary) == is_made
+        assert (f" --store {quoted}" in summary and f"data.store={quoted} " in summary) == is_made
+        assert "STORE" not in summary
+        assert ("runs/theirs train.steps=N" in summary) == (not is_made)
