@@ -34,7 +34,13 @@ from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.profile import StepProfiler
 from pretrain.training.preemption import Preemption
 from pretrain.training.program import Program, check_batch, make_program
-from pretrain.training.startup import OpenedData, describe_start, open_data, write_workdir
+from pretrain.training.startup import (
+    OpenedData,
+    describe_start,
+    keep_training,
+    open_data,
+    write_workdir,
+)
 from pretrain.training.state import TrainState
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
@@ -119,10 +125,10 @@ def train_with_lease(
         state, record = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
         resume_rows(opened.stream, start, record.get("rows", 0))
-        recorded = record.get("stopping", {})
-        early_stopping = EarlyStopping(run.evaluate.patience, run.checkpoint.best, recorded)
+        stopping = record.get("stopping", {})
+        early_stopping = EarlyStopping(run.evaluate.patience, run.checkpoint.best, stopping)
         reason = describe_end(run, start, early_stopping)
-        write_workdir(run, opened, workdir, trains=not reason)
+        write_workdir(keep_training(run, opened.before) if reason else run, opened, workdir)
         if reason:
             print(f"{workdir}: {reason}")
             return None

@@ -103,17 +103,21 @@ def check_teacher(run: Run, workdir: epath.Path) -> None:
         )
 
 
-def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path, trains: bool = True) -> None:
+def keep_training(run: Run, before: Run | None) -> Run:
+    """Return what config.json records of a start that trains nothing.
+
+    `train` and `optimizer`, by which no step was taken, are those of the start before.
+    """
+    if before is None:
+        return run
+    return dataclasses.replace(run, train=before.train, optimizer=before.optimizer)
+
+
+def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
     """Write the files that a resumed run is checked against.
 
-    The first process writes; each file or folder appears whole or not at all. A start that trains
-    nothing changes the mesh alone, on which `evaluate` and other commands read a finished run.
+    The first process writes; each file or folder appears whole or not at all.
     """
-    if not trains:
-        if opened.before and opened.before.mesh != run.mesh and not jax.process_index():
-            moved = dataclasses.replace(opened.before, mesh=run.mesh)
-            write_atomically(workdir / "config.json", to_json(moved))
-        return
     write_skipped_documents(opened.source, workdir)
     write_source(opened.source.path, opened.fingerprint, workdir)
     if jax.process_index():

@@ -22,7 +22,7 @@ def print_import(workdir):
         encoding=None,
         vocabulary=names(kind="wordpiece", size=9),
     )
-    data = names(objective=names(name="masked_lm"))
+    data = names(objective=names(name="masked_lm"), store="")
     run = names(model=names(characters=0, vocab=9), data=data, train=names(seed=0))
     return format_summary(names(workdir=workdir, folder="f"), opened, run, [], [])
 
