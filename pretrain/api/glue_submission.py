@@ -52,6 +52,7 @@ def write_submission(
     from data.examples.labelled_examples import read_records
     from pretrain.api.answering import make_answerer
     from pretrain.finetune.tasks import TASKS
+    from pretrain.inference.finite_params import check_finite_params
     from pretrain.inference.trained import open_trained
 
     task = FILES[name]
@@ -60,6 +61,7 @@ def write_submission(
     trained = open_trained(
         workdir, best[workdir][0], report=lambda text: print(text, file=sys.stderr)
     )
+    check_finite_params(trained, remedy="leave this run out, or train it again")
     objective = trained.run.data.objective
     several = {each.task: each for each in getattr(objective, "tasks", ())}
     *text_columns, _ = several.get(task, objective).columns

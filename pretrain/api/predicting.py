@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pretrain.api.loading import load
@@ -114,11 +113,12 @@ class Predictor:
         chosen = PredictOptions(**given)
         strategy = chosen.make_strategy()  # its errors come before the checkpoint is read
         from pretrain.api.answering import make_answerer, make_reader
+        from pretrain.inference.finite_params import check_finite_params
         from pretrain.inference.random_head import check_head
 
         self.trained = load(model, step)
         check_head(self.trained, "predict", allow_random_head, sentence_heads=False)
-        _check_finite(self.trained)
+        check_finite_params(self.trained)
         self.read_record = make_reader(self.trained)
         self.answer = make_answerer(
             self.trained,
@@ -174,35 +174,6 @@ def predict(
     """
     predictor = Predictor(model, step=step, allow_random_head=allow_random_head, **options)
     return predictor(texts)
-
-
-def _check_finite(trained: Trained) -> None:
-    """Raise ValueError, which names a parameter, if parameters are NaN or infinite.
-
-    A bias may be -inf: that of an output excludes a token or a class.
-    """
-    import jax
-
-    for path, is_sound in jax.tree.leaves_with_path(_make_finite_check()(trained.params)):
-        if not is_sound:
-            raise ValueError(
-                f"{trained.workdir}: the parameters of step {trained.step:,} are not finite "
-                f"({jax.tree_util.keystr(path, simple=True, separator='/')}), so a prediction "
-                "means nothing; use another --step"
-            )
-
-
-@cache
-def _make_finite_check() -> Any:
-    """Return the jitted check of parameters; there is one, so that it is compiled once a model."""
-    import jax
-    import jax.numpy as jnp
-
-    def check_leaf(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        name = jax.tree_util.keystr(path[-1:], simple=True)
-        return (leaf < jnp.inf if name == "bias" else jnp.isfinite(leaf)).all()
-
-    return jax.jit(partial(jax.tree_util.tree_map_with_path, check_leaf))
 
 
 def _make_record(given: Any, place: str) -> Mapping[str, Any]:

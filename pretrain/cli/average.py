@@ -10,6 +10,7 @@ checkpoint, or the mean of the averages in several checkpoints.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -104,12 +105,13 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
     Raises:
       FileNotFoundError: if a step has no checkpoint.
       DamagedCheckpoint: if a checkpoint is damaged.
-      ValueError: if a step is given twice.
+      ValueError: if a step is given twice, or parameters are not finite.
       FileExistsError: if `output` exists and is not empty.
       ConfigError: with `ema`, if the run maintains no moving average.
     """
     import jax
 
+    from pretrain.inference.finite_params import check_finite_params
     from pretrain.inference.trained import open_trained
     from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.check import check_orbax_path
@@ -121,6 +123,11 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
     for step in steps:
         trained = open_trained(workdir, step)
         params = jax.device_get(read_ema(trained) if ema else trained.params)
+        check_finite_params(
+            dataclasses.replace(trained, params=params),
+            "the mean would not be either",
+            "name the other steps with --steps",
+        )
         total = params if total is None else jax.tree.map(np.add, total, params)
     assert trained is not None, "at least one step"
     mean = jax.tree.map(lambda x: x / np.float32(len(steps)), total)

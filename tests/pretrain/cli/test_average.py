@@ -17,6 +17,7 @@ from pretrain.__main__ import main
 from pretrain.cli.average import average_checkpoints
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
 from pretrain.distributed.sharding import make_mesh
+from pretrain.inference import trained as trained_module
 from pretrain.training import program
 from pretrain.workdir.checkpoints import DamagedCheckpoint
 from pretrain.workdir.read_params import restore_params
@@ -169,6 +170,23 @@ def test_invalid_averages_are_refused(trained, tmp_path, capsys):
     with pytest.raises(DamagedCheckpoint, match="checkpoint 6 is damaged"):
         average_checkpoints(tmp_path / "copy", tmp_path / "v", [4, 6, 8])
     assert not (tmp_path / "v").exists()
+
+
+def test_a_checkpoint_that_is_not_finite_is_not_averaged(trained, tmp_path, monkeypatch):
+    opened = trained_module.open_trained
+
+    def open_ruined(workdir, step):
+        trained = opened(workdir, step)
+        is_ruined = step == 6
+        return dataclasses.replace(
+            trained, params=jax.tree.map(lambda x: x * np.nan if is_ruined else x, trained.params)
+        )
+
+    monkeypatch.setattr(trained_module, "open_trained", open_ruined)
+    with pytest.raises(ValueError, match="step 6 are not finite .*, so the mean .*--steps"):
+        average_checkpoints(trained, tmp_path / "v", [4, 6])
+    assert not (tmp_path / "v").exists()
+    average_checkpoints(trained, tmp_path / "v", [4, 8])
 
 
 def test_training_is_smoothed_and_scoring_is_not(trained, monkeypatch):

@@ -8,6 +8,7 @@ import os
 import pathlib
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from data.objectives import Classification
@@ -162,7 +163,8 @@ def test_one_json_object_is_printed_beside_a_submission(run_of, tmp_path, monkey
         data=SimpleNamespace(objective=Classification(columns=("sentence1", "sentence2", "label")))
     )
     monkeypatch.setattr(
-        "pretrain.inference.trained.open_trained", lambda *_, report: SimpleNamespace(run=run)
+        "pretrain.inference.trained.open_trained",
+        lambda *_, report: SimpleNamespace(run=run, params={}),
     )
     monkeypatch.setattr(
         "pretrain.api.answering.make_answerer",
@@ -183,9 +185,10 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
     run = SimpleNamespace(
         data=SimpleNamespace(objective=Classification(columns=("premise", "hypothesis", "label")))
     )
+    params = {"classifier": {"kernel": np.ones(2, np.float32)}}
 
     def open_predictor(workdir, step, report):
-        return SimpleNamespace(workdir=workdir, step=step, run=run)
+        return SimpleNamespace(workdir=workdir, step=step, run=run, params=params)
 
     def predict_labels(texts, places, first):
         return [{"label": "neutral" if "fox" in "".join(pair) else None} for pair in texts]
@@ -214,3 +217,7 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
     (tmp_path / "none.tsv").write_text("index\tpremise\thypothesis\n")
     with pytest.raises(ValueError, match="none.tsv: contains no examples"):
         write_submission(best, "AX", str(tmp_path / "none.tsv"), str(tmp_path / "out"), 8)
+    params["classifier"]["kernel"][1] = np.nan
+    with pytest.raises(ValueError, match="b: the parameters of step 2 are not finite"):
+        write_submission(best, "MNLI-mm", str(tmp_path / "test.tsv"), str(tmp_path / "new"), 8)
+    assert not (tmp_path / "new").exists()
