@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from data.config import Data as Data  # for configuration files, as the sections below
+from data.corpus.buckets import check_bucket
+from data.corpus.paths import as_path, check_scheme, is_remote
 from pretrain.command import explain_missing_module
 from pretrain.fields import list_dropped
 from pretrain.overrides import (
@@ -57,7 +59,7 @@ def load(name: str | pathlib.Path, overrides: Sequence[str] = ()) -> Run:
 
     Args:
       name: `bert_base`, `configs/bert_base.py`, any other Python file with a `config()`, or a saved
-        `config.json`.
+        `config.json`, here or in a bucket (gs://).
       overrides: `path=value` arguments.
 
     Raises:
@@ -97,6 +99,8 @@ def override_run(
 
 
 def _find_file(name: str | pathlib.Path) -> pathlib.Path:
+    if is_remote(name):
+        return _find_in_bucket(str(name))
     named = pathlib.Path(name)
     for path in (named, CONFIGS / f"{name}.py"):
         if path.suffix in (".py", ".json") and path.is_file():
@@ -108,6 +112,21 @@ def _find_file(name: str | pathlib.Path) -> pathlib.Path:
         f"no configuration {str(name)!r}: {hint}There are {', '.join(known)}, or a path to a .py "
         "or .json file"
     )
+
+
+def _find_in_bucket(url: str) -> pathlib.Path:
+    """Return the path of a saved configuration in a bucket. A .py file there is not executed."""
+    check_scheme(url)
+    if not url.endswith(".json"):
+        raise ConfigError(
+            f"no configuration {url!r}: of a bucket only the config.json of a workdir is read; "
+            "copy another file to this machine"
+        )
+    check_bucket(url)
+    path = as_path(url)
+    if not path.exists():
+        raise ConfigError(f"no configuration {url!r}: there is no such file")
+    return path
 
 
 def _execute_file(path: pathlib.Path) -> Run:

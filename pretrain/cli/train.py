@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config",
         help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
-        "config.json",
+        "config.json, here or in a bucket",
     )
     parser.add_argument(
         "--workdir", required=True, help="folder of the run; an existing run is resumed"

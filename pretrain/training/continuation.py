@@ -4,7 +4,6 @@ import shlex
 
 from etils import epath
 
-from data.corpus.paths import is_remote
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from pretrain.config import Run, read_json
@@ -48,11 +47,10 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
         return None
     if changes and not allow_changes:
         file, folder = shlex.quote(str(path)), shlex.quote(str(workdir))
-        # `train` reads no configuration in a bucket.
-        command = f" (`train {file} --workdir {folder}` resumes it as it is)"
         raise ConfigError(
-            f"{workdir}{'' if is_remote(workdir) else command} holds a run of another "
-            f"configuration: {'; '.join(changes)}. Name a new --workdir, or add --allow-changes"
+            f"{workdir} (`train {file} --workdir {folder}` resumes it as it is) holds a run of "
+            f"another configuration: {'; '.join(changes)}. Name a new --workdir, or add "
+            "--allow-changes to `train`"
         )
     for line in changes:
         print(f"changed on continuing: {line}")

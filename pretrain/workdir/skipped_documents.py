@@ -30,14 +30,14 @@ def check_skipped_documents(store: Source, workdir: epath.Path, allow_changes: b
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"{path} cannot be read, so the documents that the run skipped are not known; remove "
-            "it and add --allow-changes"
+            "it and add --allow-changes to `train`"
         ) from error
     if (now := describe_omissions(store)) == before:
         return
     if not allow_changes:
         raise ConfigError(
             f"{workdir} holds a run that left out {before} of its token store, now it is {now}. "
-            "Repair the store, or add --allow-changes"
+            "Repair the store, or add --allow-changes to `train`"
         )
     print(f"changed on continuing: left out of the token store: {before} -> {now}")
 

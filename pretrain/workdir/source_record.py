@@ -38,7 +38,7 @@ def check_source(
         raise ConfigError(
             f"{workdir} holds a run of other data (another token store, or one that was prepared "
             f"again): {change}. Name the store with data.store, or a new --workdir, or add "
-            "--allow-changes"
+            "--allow-changes to `train`"
         )
     print(f"changed on continuing: data {change}")
 

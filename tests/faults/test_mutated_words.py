@@ -69,7 +69,7 @@ def test_a_changed_configuration_is_described_and_refused(
     before = {name: name.stat().st_mtime_ns for name in finished[1].rglob("*")}
     message = refused("train", path, "--workdir", finished[1], word)
     assert "holds a run of another configuration: " in message and message.endswith(
-        "Name a new --workdir, or add --allow-changes"
+        "Name a new --workdir, or add --allow-changes to `train`"
     )
     key, value = word.split("=")
     assert f"{key}: " in message and " -> " in message

@@ -62,6 +62,28 @@ def test_arguments_override():
     ).optimizer == Adafactor(decay="linear")
 
 
+def test_a_saved_configuration_in_a_bucket_is_read(tmp_path, monkeypatch):
+    """The bucket is a folder of this machine. What is a program is not executed from there."""
+    run = load("bert_tiny", ["train.steps=7"])
+    (tmp_path / "config.json").write_text(to_json(run))
+    (tmp_path / "other.py").write_text("raise SystemExit(1)")
+    monkeypatch.setattr(
+        "pretrain.config.as_path", lambda url: tmp_path / url.removeprefix("gs://bucket/")
+    )
+    asked = []
+    monkeypatch.setattr("pretrain.config.check_bucket", asked.append)
+    found = load("gs://bucket/config.json", ["model.depth=3"])
+    assert found == dataclasses.replace(run, model=dataclasses.replace(run.model, depth=3))
+    assert asked == ["gs://bucket/config.json"]
+    for name, message in (
+        ("gs://bucket/other.py", "only the config.json of a workdir is read; copy another"),
+        ("gs://bucket/none.json", "'gs://bucket/none.json': there is no such file"),
+        ("s3://bucket/config.json", "s3:// is not read; expected"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(name)
+
+
 def test_a_section_that_may_be_absent_is_set_to_none_and_back():
     run = load("transformer_xl_tiny", ["model.clusters=none", "model.clamp_len=9"])
     assert run.model.clusters is None and from_json(to_json(run)) == run

@@ -80,17 +80,6 @@ def test_the_refusal_of_a_change_names_the_command_that_keeps_the_settings(run, 
     assert continuation.check_workdir(same, workdir, allow_changes=False) == run
 
 
-@pytest.mark.fast
-def test_no_command_is_named_whose_file_is_in_a_bucket(run, monkeypatch):
-    """`train` reads a configuration of this machine alone."""
-    workdir = epath.Path("gs://bucket/run")
-    monkeypatch.setattr(type(workdir), "exists", lambda path: True)
-    monkeypatch.setattr(continuation, "read_json", lambda path: run)
-    monkeypatch.setattr(continuation, "has_finished_steps", lambda workdir: True)
-    with pytest.raises(ConfigError, match="^gs://bucket/run holds a run of another configuration"):
-        continuation.check_workdir(with_steps(run, 10), workdir, allow_changes=False)
-
-
 def test_a_start_that_trains_nothing_leaves_the_configuration(configs, tmp_path, capsys):
     """A shorter run than the one in the workdir is no run: the next start continues the longer."""
     workdir = tmp_path / "run"
