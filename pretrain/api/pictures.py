@@ -70,7 +70,7 @@ def draw_curves(workdirs: str | os.PathLike[str] | Sequence[str]) -> list[Pictur
     paths = list_paths(workdirs)
     for each in paths:
         _check_metrics(each)
-    runs = {title: rows for title, (_, rows) in read_runs(paths).items()}
+    runs = {title: run.rows for title, run in read_runs(paths).items()}
     with tempfile.TemporaryDirectory() as folder:
         paths = draw_files(runs, pathlib.Path(folder), print_notice)
         return [Picture(path.stem, path.read_bytes()) for path in paths]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -24,6 +24,21 @@ from pretrain.workdir.retention import find_best_step
 # Points of a curve of the page; each is the mean of the values that it replaces.
 MAX_POINTS = 400
 REPORT_NAME = "report.html"
+
+
+class RunLines(NamedTuple):
+    """What the files of a run have, line by line.
+
+    Attributes:
+      workdir: the workdir.
+      rows: the rows of metrics.jsonl: their numbers alone, and `mfu` if the run recorded the peak
+        FLOP/s of its devices.
+      starts: the lines of environment.jsonl.
+    """
+
+    workdir: epath.Path
+    rows: list[dict[str, Any]]
+    starts: list[dict[str, Any]]
 
 
 def write_report(
@@ -49,13 +64,13 @@ def write_report(
         raise ValueError(f"{workdirs[0]}: name an --output on this machine for its report")
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {title: find_figures(workdir) for title, (workdir, _) in runs.items()}
-    described = [describe_run(title, *run, figures[title]) for title, run in runs.items()]
+    figures = {title: find_figures(run.workdir) for title, run in runs.items()}
+    described = [describe_run(title, run, figures[title]) for title, run in runs.items()]
     page = render_html("report", {"runs": described})
     write_atomically(folder / REPORT_NAME, page)
     if not write_images:
         return [folder / REPORT_NAME]
-    images = draw_curves({title: rows for title, (_, rows) in runs.items()}, folder)
+    images = draw_curves({title: run.rows for title, run in runs.items()}, folder)
     for number, (title, figure) in enumerate(figures.items(), 1):
         if figure:
             images.append(folder / ("patches.png" if len(runs) == 1 else f"patches_{number}.png"))
@@ -63,15 +78,10 @@ def write_report(
     return [folder / REPORT_NAME, *images]
 
 
-def read_runs(
-    workdirs: Sequence[str | os.PathLike[str]],
-) -> dict[str, tuple[epath.Path, list[dict[str, Any]]]]:
-    """Read the metrics of runs.
+def read_runs(workdirs: Sequence[str | os.PathLike[str]]) -> dict[str, RunLines]:
+    """Return {title: lines} of runs.
 
-    Returns:
-      {title: (workdir, rows)}. A title is the name of the workdir, or its path if several have the
-      same name. A row has its numbers alone, and `mfu` if the run recorded the peak FLOP/s of its
-      devices.
+    A title is the name of the workdir, or its path if several have the same name.
     """
     for workdir in workdirs:
         check_bucket(workdir)
@@ -96,7 +106,8 @@ def read_runs(
                 f"{folder}/metrics.jsonl has no rows to draw; is {folder} the workdir of a run?"
             )
         title = name if names.count(name) == 1 else str(folder)
-        runs[title] = (folder, add_mfu(rows, environment_file.read_starts(folder)))
+        starts = environment_file.read_starts(folder)
+        runs[title] = RunLines(folder, add_mfu(rows, starts), starts)
     return runs
 
 
@@ -123,19 +134,16 @@ def add_mfu(
 # ---- the page ----------------------------------------------------------------
 
 
-def describe_run(
-    title: str,
-    workdir: epath.Path,
-    rows: Sequence[dict[str, Any]],
-    figures: PatchFigures | None = None,
-) -> dict[str, Any]:
+def describe_run(title: str, run: RunLines, figures: PatchFigures | None = None) -> dict[str, Any]:
     """Return the data of a run for templates/report.html.
 
     Returns:
       {title, curves, heldout, best, facts, samples, figures, environment, goodput, config}.
     """
+    workdir, rows, starts = run
     config = read_settings(workdir / "config.json")
     rule = config.get("checkpoint")
+    metric = rule.get("best") if isinstance(rule, dict) else None
     ledger = goodput.read_ledger(workdir / goodput.NAME, "the report has no goodput")
     scores_by_step = {}
     for row in rows:
@@ -153,14 +161,14 @@ def describe_run(
             key: value for scores in scores_by_step.values() for key, value in scores.items()
         },
         "best": describe_best_step(
-            scores_by_step, (rule.get("best") if isinstance(rule, dict) else None) or "loss"
+            scores_by_step, metric if metric and isinstance(metric, str) else "loss"
         ),
         "facts": summarize_rows(rows),
         "samples": samples_file.group_by_row(
             samples_file.read_samples(workdir / samples_file.NAME)
         ),
         "figures": figures and describe_figures(figures),
-        "environment": environment_file.read_starts(workdir),
+        "environment": starts,
         "goodput": ledger and {"starts": ledger["starts"], "seconds": ledger["seconds"]},
         "config": replace_nonfinite(flatten_config(config)),
     }

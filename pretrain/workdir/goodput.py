@@ -22,6 +22,7 @@ not counted.
 import contextlib
 import json
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -84,7 +85,14 @@ class Ledger:
         self.stopped.set()
         if self.path:
             self.thread.join()
-        self._write_file(ended=kind is None)
+        try:
+            self._write_file(ended=kind is None)
+        except OSError as error:
+            if kind is None:
+                raise
+            print(
+                f"not written as the run ended: {error}", file=sys.stderr
+            )  # its own error goes on
 
     def enter_phase(self, phase: str) -> str:
         """Start a phase, and return the previous one."""

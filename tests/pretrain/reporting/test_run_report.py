@@ -127,7 +127,7 @@ def test_starts_of_another_form_are_damaged_lines(tmp_path, change, capsys):
     path.write_text(format_json_lines([line | change, line | {"step": 1}]))
     (path,) = write_report([tmp_path / "w"], tmp_path / "out", write_images=False)
     assert [start["step"] for start in read_page_data(path)[1][0]["environment"]] == [1]
-    assert "environment.jsonl: 1 damaged lines are left out" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("environment.jsonl: 1 damaged lines are left out") == 1
 
 
 def test_a_page_is_replaced_whole(tmp_path, monkeypatch):
@@ -234,6 +234,14 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     )
     template = text.replace(text[text.index('id="data">') : text.index("</script>")], "")
     assert not re.search(r"https?:|\bsrc=|\bhref=|url\(|@import|\bimport\(|fetch\(", template)
+
+
+@pytest.mark.parametrize("rule", [3, {"best": ["loss"]}, {"best": 3}, {"best": ""}])
+def test_a_damaged_rule_chooses_by_the_loss(tmp_path, rule):
+    write_rows(tmp_path / "w", 200, checkpoint=rule)
+    (path,) = write_report([tmp_path / "w"], tmp_path / "out", write_images=False)
+    best = read_page_data(path)[1][0]["best"]
+    assert best["by"] == "loss" and best["step"] == 200
 
 
 def test_the_score_that_chooses_the_step_is_drawn_and_reported_at_its_best(tmp_path):

@@ -165,6 +165,18 @@ def test_a_ledger_that_cannot_be_written_names_its_file(tmp_path):
         shutil.rmtree(tmp_path / "run")
 
 
+def test_an_error_of_the_run_is_not_replaced_by_one_of_the_ledger(tmp_path, capsys):
+    def fail(folder):
+        with Ledger(folder, time.time(), 0):
+            shutil.rmtree(folder)
+            raise ValueError("the run's own")
+
+    (tmp_path / "run").mkdir()
+    with pytest.raises(ValueError, match="the run's own"):
+        fail(tmp_path / "run")
+    assert "not written as the run ended: " in capsys.readouterr().err
+
+
 def test_the_time_until_each_item_is_there_is_a_part(clock, tmp_path):
     def iterate_slowly():
         for seconds in (3, 4):
