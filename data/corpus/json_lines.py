@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from data.corpus.paths import is_remote
+from data.corpus.untrusted import check_regular
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -33,12 +34,16 @@ def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[Tex
 
     Raises:
       FileNotFoundError: if there is no such file.
-      ValueError: if the file is not UTF-8 (the message names the line) or the gzip data is broken.
+      ValueError: if it is a folder or a pipe, it is not UTF-8 (names the line), or the gzip data
+        is broken.
     """
     path = pathlib.Path(source)
-    if not path.is_file():
+    if not path.exists():
         where = "; it is read from this machine only: copy it here" if is_remote(source) else ""
         raise FileNotFoundError(f"{source}: no such file{where}")
+    check_regular(
+        path, path.stat()
+    )  # several readers read a file twice, which a pipe does not allow
     read = gzip.open if path.suffix == ".gz" else open
     try:
         try:

@@ -1,6 +1,7 @@
 """Line files: locations, line ends, byte order marks, gzip, and files of killed writers."""
 
 import gzip
+import os
 import re
 
 import pytest
@@ -49,6 +50,13 @@ def test_a_file_that_is_absent_or_cut_off_is_named(tmp_path):
     broken = pytest.raises(ValueError, match=r"cut\.txt\.gz: the gzip file is broken or cut off")
     with broken, open_text(tmp_path / "cut.txt.gz") as file:
         file.read()
+
+
+def test_what_is_no_file_is_named_as_what_it_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path, "a folder"), (tmp_path / "pipe", "a named pipe")):
+        with pytest.raises(ValueError, match=f"{path}: is {kind}; expected a regular file"):
+            list(read_lines(path))
 
 
 def test_an_incomplete_last_line_is_left_out_and_no_other():
