@@ -67,7 +67,7 @@ NO_TENSORFLOW = (
 LINES, FUNCTION_LINES, FOLDER_FILES, CONFIG_FIELDS = 300, 60, 20, 16
 # Folders with one file per paper, family, objective, verb, run or benchmark may have any number.
 OPEN_ENDED = {
-    *("models", "models/config", "pretrain/convert", "pretrain/families", "pretrain/cli"),
+    *("models", "models/config", "pretrain/families", "pretrain/cli"),
     *("data/objectives", "pretrain/training/losses", "configs", "benchmarks"),
 }
 
@@ -381,7 +381,10 @@ NAMING = {
     "pretrain/api/evaluating.py": {"masked_lm"},  # a sentence head is not part of it
     "pretrain/evaluation/task_metrics.py": {"seq2seq"},  # its pairs have BLEU
     "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
-    "pretrain/convert/model_card.py": {"masked_lm", "span_corruption"},  # how a gap is written
+    "pretrain/convert/cards/model_card.py": {
+        "masked_lm",
+        "span_corruption",
+    },  # how a gap is written
     # the form of a prompt for a model that continues texts, or fills gaps.
     "pretrain/inference/in_context_scorers.py": {"causal_lm", "prefix_lm", "span_corruption"},
 }

@@ -52,8 +52,7 @@ def write_submission(
     from data.examples.labelled_examples import read_records
     from pretrain.api.answering import make_answerer
     from pretrain.finetune.tasks import TASKS
-    from pretrain.inference.finite_params import check_finite_params
-    from pretrain.inference.trained import open_trained
+    from pretrain.inference.trained import check_finite_params, open_trained
 
     task = FILES[name]
     metric = TASKS[task].metrics[0]

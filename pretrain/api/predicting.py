@@ -113,8 +113,8 @@ class Predictor:
         chosen = PredictOptions(**given)
         strategy = chosen.make_strategy()  # its errors come before the checkpoint is read
         from pretrain.api.answering import make_answerer, make_reader
-        from pretrain.inference.finite_params import check_finite_params
         from pretrain.inference.random_head import check_head
+        from pretrain.inference.trained import check_finite_params
 
         self.trained = load(model, step)
         check_head(self.trained, "predict", allow_random_head, sentence_heads=False)

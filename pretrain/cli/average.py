@@ -111,8 +111,7 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
     """
     import jax
 
-    from pretrain.inference.finite_params import check_finite_params
-    from pretrain.inference.trained import open_trained
+    from pretrain.inference.trained import check_finite_params, open_trained
     from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.check import check_orbax_path
 

@@ -237,7 +237,7 @@ class Family:
     predictor     the class that predicts with it: `module:Class` in pretrain/inference; "" where
                   a head predicts
     title, task   of a model card: what it is, and its task by the hub's name
-    use           what it does, a key of pretrain.convert.card_texts.USES; "": what `task` says
+    use           what it does, a key of USES in pretrain.convert.cards.card_texts; "": by `task`
     token_roles   special tokens that its tokenizer needs
     template      the special tokens around texts, a key of pretrain.convert.tokenizer.TEMPLATES
     token_types   whether its tokenizer distinguishes two texts by token_type_ids

@@ -7,7 +7,8 @@ import os
 from typing import Any
 
 from models import build
-from pretrain.convert import find_model_family, model_card
+from pretrain.convert import find_model_family
+from pretrain.convert.cards import model_card
 from pretrain.convert.dtypes import TYPES
 from pretrain.convert.export_folder import check_output
 from pretrain.convert.jax_folder import write_jax_folder

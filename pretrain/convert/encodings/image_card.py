@@ -2,7 +2,7 @@
 
 from data.images.encoding import ImageEncoding
 from models.config.base import ImageConfig
-from pretrain.convert.card_texts import format_code
+from pretrain.convert.cards.card_texts import format_code
 
 SHOWN_CLASSES = 20
 AUTO_CLASS = "AutoModelForImageClassification"

@@ -5,7 +5,7 @@ import pytest
 from data.config import Data
 from data.objectives import PermutationLm
 from pretrain.config import Run
-from pretrain.convert.model_card import find_task, make_card, make_loading_lines
+from pretrain.convert.cards.model_card import find_task, make_card, make_loading_lines
 from pretrain.convert.read_write import write_model
 from pretrain.inference.fill_mask import MaskFiller
 from pretrain.inference.trained import Trained

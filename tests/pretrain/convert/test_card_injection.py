@@ -13,8 +13,8 @@ from data.objectives import Classification
 from models.config.bert import BertConfig
 from models.config.heads import ClassifierConfig
 from pretrain.config import Run
-from pretrain.convert.card_texts import format_code, format_literal
-from pretrain.convert.model_card import make_card, make_loading_lines
+from pretrain.convert.cards.card_texts import format_code, format_literal
+from pretrain.convert.cards.model_card import make_card, make_loading_lines
 
 pytestmark = pytest.mark.fast
 HOSTILE = (

@@ -23,7 +23,7 @@ from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.glue import score_other_part
-from pretrain.convert.model_card import make_card
+from pretrain.convert.cards.model_card import make_card
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, score_generated_texts
 from pretrain.evaluation.label_checks import read_pairs
 from pretrain.evaluation.qa_spans import score_answers

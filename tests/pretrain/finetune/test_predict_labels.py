@@ -18,7 +18,7 @@ from data.vocabulary.tokenizer_json import read_tokenizer_json
 from models.config.heads import ClassifierConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_type, tokenizer
-from pretrain.convert.model_card import make_card
+from pretrain.convert.cards.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.long_pairs import shorten_pair
 from pretrain.finetune.predict_labels import LabelPredictor

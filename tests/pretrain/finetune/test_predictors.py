@@ -12,7 +12,7 @@ from data.examples.choice_questions import ChoiceQuestion
 from data.objectives import MultipleChoice, Tagging
 from models.config.heads import ChoiceConfig, TaggerConfig
 from pretrain.config import Run
-from pretrain.convert.model_card import make_card
+from pretrain.convert.cards.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_choices import ChoicePredictor
 from pretrain.finetune.predict_tags import TagPredictor

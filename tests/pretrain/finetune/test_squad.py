@@ -25,7 +25,7 @@ from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run
 from pretrain.convert import find_model_type, tokenizer
-from pretrain.convert.model_card import make_card
+from pretrain.convert.cards.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.distributed.sharding import find_dimension_names, format_path
 from pretrain.finetune.predict_answers import AnswerPredictor

@@ -15,7 +15,7 @@ from data.vocabulary.load import train_vocabulary
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
-from pretrain.convert.model_card import make_card
+from pretrain.convert.cards.model_card import make_card
 from pretrain.evaluation.generated_answers import score_generated_texts
 from pretrain.evaluation.label_checks import read_pairs
 from pretrain.evaluation.task_metrics import check_run_metrics

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pretrain.convert.card_texts import format_code
+from pretrain.convert.cards.card_texts import format_code
 
 SOURCE_SCORE = "loss/"  # precedes the source in the name of a score
 

@@ -21,8 +21,8 @@ from models.config.base import Config
 from models.config.heads import ChoiceConfig, HeadedConfig, SpanReaderConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_family
-from pretrain.convert.card_data import describe_data, format_scores
-from pretrain.convert.card_texts import (
+from pretrain.convert.cards.card_data import describe_data, format_scores
+from pretrain.convert.cards.card_texts import (
     HEAD_TASKS,
     USES,
     format_code,

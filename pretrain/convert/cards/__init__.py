@@ -1,0 +1,1 @@
+"""The model card of an exported folder: README.md."""
