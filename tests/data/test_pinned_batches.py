@@ -150,14 +150,14 @@ PINNED = (  # (digest of training batches, of evaluation batches, corpus, object
     ("3dcd63d257bea67f", "a59aff7ae6eaa60f", "text", BidirectionalLm(length=16, characters=0)),
     ("c1d1bd67b978247a", "327d85b9045b1c6e", "text", PrefixLm(length=32)),
     (
-        "1dbbea2bd63700a3",
-        "6d7bd7e9ba0d3ca3",
+        "1fab98755814cc92",
+        "462a41bd9899f930",
         "text",
         Distillation(length=32, max_predictions=6, rows="documents"),
     ),
     (
-        "edeb164bf9d958c3",
-        "44642d011d33e7f3",
+        "74515754ac6954f6",
+        "8d32dc57dd231c6c",
         "text",
         Distillation(length=64, max_predictions=10, rows="packed"),
     ),

@@ -106,10 +106,18 @@ def test_predicted_tokens_of_windows_are_scored_at_most_once():
     assert num_targets < repeated["label_weights"].sum()
 
 
-def test_each_token_is_classified_once():
-    """The discriminator's targets: each token of the text once, [CLS] and [SEP] of each row."""
-    stream, batches = read_heldout(WINDOWS[2])
-    counted = np.concatenate([batch["discriminator_weights"] for batch in batches])
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+@pytest.mark.parametrize(
+    ("objective", "weights"),
+    [(WINDOWS[1], "state_weights"), (WINDOWS[2], "discriminator_weights")],
+    ids=["distillation", "replaced_token"],
+)
+def test_each_position_is_compared_once(objective, weights, batch_size):
+    """Of a teacher's states and of a discriminator's targets: each token of the text once, [CLS]
+    and [SEP] of each row. Rows that fill up the last batch have none.
+    """
+    stream, batches = read_heldout(objective, batch_size)
+    counted = np.concatenate([batch[weights] for batch in batches])
     separators = sum(sum(length > 0 for length in own) - 1 for _, own in SOURCES if own)
     tokens = sum(sum(own) for _, own in SOURCES)
     assert counted.sum() == tokens + separators + 2 * stream.num_rows

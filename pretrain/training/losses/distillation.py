@@ -17,7 +17,9 @@ def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[s
     hidden_BPD, distillation = states
     return compute_token_sums("masked_lm", hidden_BPD, score_tokens, batch) | {
         "distillation": (distillation.divergence_BP * batch["label_weights"]).sum(),
-        "states": jnp.where(batch["attention_mask"], distillation.cosine_loss_BL, 0.0).sum(),
+        "states": jnp.where(
+            batch["attention_mask"], distillation.cosine_loss_BL * batch["state_weights"], 0.0
+        ).sum(),
     }
 
 
@@ -25,7 +27,7 @@ LOSS = Loss(
     input_keys=("token_ids", "attention_mask", "masked_positions"),
     optional_keys=("segment_ids",),
     compute_sums=compute_sums,
-    weight_keys=MASKED_LM_WEIGHTS | {"distillation": "label_weights", "states": "attention_mask"},
+    weight_keys=MASKED_LM_WEIGHTS | {"distillation": "label_weights", "states": "state_weights"},
     loss_terms=("masked_lm", "distillation", "states"),
     token_keys=("attention_mask",),
     # The weights in the authors' commands; the paper gives none.

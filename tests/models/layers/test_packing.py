@@ -22,6 +22,7 @@ L, P, A = (
     3,
     9,
 )  # masked positions of a text and of a packed row of four texts; number of texts
+OF_ALL_TOKENS = ("token_ids", "attention_mask", "discriminator_weights", "state_weights")
 FAMILIES = {
     "bert": "masked_lm",
     "roberta": "masked_lm",
@@ -48,6 +49,7 @@ def draw_texts(seed=0):
         "label_weights": weights_AP.astype(np.float32),
         "uniforms": rng.random((A, P), np.float32),
         "discriminator_weights": valid_AL.astype(np.float32),
+        "state_weights": valid_AL.astype(np.float32),
     }
 
 
@@ -58,7 +60,7 @@ def pack_texts(alone):
     for lengths in LENGTHS:
         offset, row = 0, {key: [] for key in rows}
         for number, n in enumerate(lengths, 1):
-            for key in ("token_ids", "attention_mask", "discriminator_weights"):
+            for key in OF_ALL_TOKENS:
                 row[key].append(alone[key][text, :n])
             row["segment_ids"].append(np.full(n, number, np.int32))
             row["masked_positions"].append(alone["masked_positions"][text] + np.int32(offset))
@@ -67,11 +69,7 @@ def pack_texts(alone):
             offset, text = offset + n, text + 1
         for key, parts in row.items():
             value = np.concatenate(parts)
-            wide = (
-                L
-                if key in ("token_ids", "attention_mask", "discriminator_weights", "segment_ids")
-                else 4 * P
-            )
+            wide = L if key in (*OF_ALL_TOKENS, "segment_ids") else 4 * P
             rows[key].append(np.pad(value, (0, wide - len(value))))
     return {key: np.stack(value) for key, value in rows.items()}
 

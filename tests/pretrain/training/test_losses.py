@@ -301,6 +301,12 @@ def test_a_hit_is_a_target_that_alone_is_the_likeliest():
     )
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_what_divides_a_sum_is_0_in_rows_that_fill_up_a_batch(name):
+    """`Stream.build_evaluation_batch` sets the batch keys to 0 that end in `weights`."""
+    assert all(key.endswith("weights") for key in find_loss(name).weight_keys.values())
+
+
 def test_terms_have_the_weights_of_their_papers():
     """ELECTRA: lambda is 50 (Clark et al. 2020, appendix A). DistilBERT: 2, 5 and 1, as its
     authors' code was run. ELMo: the mean of both directions, as its authors' code. DeiT: the mean
