@@ -1,4 +1,4 @@
-"""BART-large (Lewis et al. 2020, section 4).
+"""BART-large (Lewis et al. 2020, section 5.1).
 
 406 M parameters, 8,000 rows of 512 a step, half a million steps on 160 GB of text.
 

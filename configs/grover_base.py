@@ -9,8 +9,9 @@
 
 GPT2 is a folder with the released vocab.json and merges.txt, to which the ten tokens of the fields
 are added. The released code trains by Adafactor without momentum and without scaling by the
-parameters' size, at 1e-4 with a warm-up of 10,000 steps; AdamW with beta1=0 differs from it in that
-the squares are not factored. Its layers differ from GPT-2's, too (docs/ladder.md). Not run: the
+parameters' size, at 1e-4 with a warm-up of 10,000 steps. AdamW with beta1=0 differs from it: the
+squares are not factored, updates are not clipped by their size, and moments are corrected for their
+bias. Neither clips gradients. Its layers differ from GPT-2's, too (docs/ladder.md). Not run: the
 project had no accelerator.
 """
 
@@ -24,6 +25,6 @@ def config() -> Run:
     return Run(
         model=Gpt2Config(vocab=50267),
         data=Data(objective=PartitionedFields(length=1024), batch_size=512),
-        optimizer=AdamW(learning_rate=1e-4, warmup_steps=10_000, beta1=0.0),
+        optimizer=AdamW(learning_rate=1e-4, warmup_steps=10_000, beta1=0.0, max_grad_norm=0.0),
         train=Train(steps=800_000),
     )

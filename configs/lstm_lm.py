@@ -6,8 +6,8 @@
     python -m pretrain train lstm_lm --workdir runs/lstm_lm data.store=text
 
 Set model.vocab where yours is another one. The one layer of 1,024 cells of Dai and Le 2015 is
-model.depth=1 model.width=1024. The paper trains by SGD with a rate of 1 that falls from the sixth
-epoch; this file has AdamW. Not run to its end.
+model.depth=1 model.width=1024. The paper trains by SGD with a rate of 1 that falls after the
+sixth epoch; this file has AdamW. Not run to its end.
 """
 
 from data.config import Data

@@ -1,6 +1,7 @@
-"""T5-small (Raffel et al. 2019, section 3.1).
+"""T5-small (Raffel et al. 2019, section 3.7).
 
-60 M parameters, the paper's baseline on C4: 2^19 steps of 128 rows of 512, Adafactor.
+60 M parameters. The training is that of the paper's baseline on C4, whose model is T5-base (section
+3.1): 2^19 steps of 128 rows of 512, Adafactor.
 
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_small --workdir runs/t5_small data.store=c4

@@ -1,4 +1,4 @@
-"""Transformer-XL, the large model of WikiText-103 (Dai et al. 2019, section 4.1, appendix D).
+"""Transformer-XL, the large model of WikiText-103 (Dai et al. 2019, section 4.1).
 
 285,205,322 parameters, as `transformers` counts its released configuration; the paper says 257 M.
 Segments of 384 tokens with a memory of 384, in 128 rows.

@@ -22,7 +22,7 @@ def config() -> Run:
         model=VitConfig(width=192, num_heads=3, mlp=768, pixels=IMAGENET, path_dropout=0.1),
         data=Data(
             objective=ImageClassification(
-                num_ops=2, erase_rate=0.25, mixup=0.8, cutmix=1.0, repeats=3
+                num_ops=2, op_rate=0.5, erase_rate=0.25, mixup=0.8, cutmix=1.0, repeats=3
             ),
             batch_size=1024,
             threads=16,

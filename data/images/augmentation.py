@@ -69,13 +69,19 @@ def choose_box(
 
 
 def apply_random_operations(
-    image: Any, num_ops: int, magnitude: float, deviation: float, draw_N3: np.ndarray
+    image: Any,
+    num_ops: int,
+    op_rate: float,
+    magnitude: float,
+    deviation: float,
+    draw_N3: np.ndarray,
 ) -> Any:
-    """Return an image after `num_ops` operations, each drawn from OPERATIONS with replacement.
+    """Return an image after up to `num_ops` operations, drawn from OPERATIONS with replacement.
 
     Args:
       image: a `PIL.Image.Image` of mode L or RGB.
       num_ops: N.
+      op_rate: probability with which a drawn operation is applied.
       magnitude: M, from 0 to 10, where 10 is the strongest.
       deviation: the magnitude of each operation is uniform within so much of M; clipped to 0 to 10.
       draw_N3: uniform numbers, [N, 3], of the operation, its sign and its magnitude.
@@ -83,8 +89,9 @@ def apply_random_operations(
     for u_op, u_sign, u_magnitude in draw_N3[:num_ops].tolist():
         level = magnitude + deviation * (2 * u_magnitude - 1)
         level = min(max(level, 0.0), MAX_MAGNITUDE) / MAX_MAGNITUDE
-        operation = OPERATIONS[int(u_op * len(OPERATIONS))]
-        image = operation(image, level, -1.0 if u_sign < 0.5 else 1.0)
+        number, fraction = divmod(u_op * len(OPERATIONS), 1)  # the fraction is uniform, too
+        if fraction < op_rate:
+            image = OPERATIONS[int(number)](image, level, -1.0 if u_sign < 0.5 else 1.0)
     return image
 
 

@@ -98,6 +98,7 @@ def read_training_images(
         image = apply_random_operations(
             image,
             objective.num_ops,
+            objective.op_rate,
             objective.magnitude,
             objective.magnitude_deviation,
             ops_BU[i].reshape(-1, 3),

@@ -1,7 +1,7 @@
 """Image classification: predict the class of an image (Dosovitskiy et al. 2021, section 4).
 
-What training changes at random is as in DeiT (Touvron et al. 2021, section 6 and table 9): crops,
-RandAugment, random erasing, mixup, CutMix, repeated augmentation.
+What training changes at random is what DeiT lists (Touvron et al. 2021, section 6 and table 9):
+crops, RandAugment, random erasing, mixup, CutMix, repeated augmentation.
 
 B rows   H height   W width   C channels
 """
@@ -27,7 +27,8 @@ class ImageClassification(ImageObjective):
     name: ClassVar[str] = "image_classification"
     description: ClassVar[str] = "the classes of images, {size} x {size} pixels"
 
-    num_ops: int = 0  # RandAugment: operations on a training image; 0: none
+    num_ops: int = 0  # RandAugment: operations drawn for a training image; 0: none
+    op_rate: float = 1.0  # RandAugment: probability with which a drawn operation is applied
     magnitude: float = 9.0  # RandAugment: strength of the operations, from 0 to 10
     magnitude_deviation: float = 0.5  # RandAugment: each strength is drawn from magnitude +- this
     erase_rate: float = 0.0  # probability with which a rectangle becomes noise
@@ -52,6 +53,7 @@ class ImageClassification(ImageObjective):
         super().check_settings()
         ranges = {
             "num_ops": (0, 16),
+            "op_rate": (0, 1),
             "magnitude": (0, MAX_MAGNITUDE),
             "magnitude_deviation": (0, MAX_MAGNITUDE),
             "erase_rate": (0, 1),

@@ -35,6 +35,7 @@ class MaskedPatches(ImageObjective):
     SHARES: ClassVar[tuple[str, ...]] = (*ImageObjective.SHARES, "mask_rate")
     # None of the augmentations of image_classification but crops and mirror images.
     num_ops: ClassVar[int] = 0
+    op_rate: ClassVar[float] = 0.0
     magnitude: ClassVar[float] = 0.0
     magnitude_deviation: ClassVar[float] = 0.0
     erase_rate: ClassVar[float] = 0.0

@@ -91,13 +91,32 @@ def test_random_operations_are_drawn_alike():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(augmentation, "OPERATIONS", monitored)
         for draw_N3 in draws:
-            apply_random_operations(RAMP, 2, 9.0, 0.5, draw_N3)
+            apply_random_operations(RAMP, 2, 1.0, 9.0, 0.5, draw_N3)
     numbers, levels, signs = map(np.array, zip(*seen, strict=True))
     assert np.bincount(numbers).min() > 60 and len(np.bincount(numbers)) == 14
     assert levels.min() >= 0.85 and levels.max() <= 0.95 and abs(levels.mean() - 0.9) < 0.01
     assert abs((signs > 0).mean() - 0.5) < 0.05
-    one, two = (apply_random_operations(RAMP, 2, 9.0, 0.5, draws[3]) for _ in range(2))
+    one, two = (apply_random_operations(RAMP, 2, 1.0, 9.0, 0.5, draws[3]) for _ in range(2))
     assert (np.asarray(one) == np.asarray(two)).all()
+
+
+def test_a_drawn_operation_is_applied_at_its_rate():
+    """Half of the two operations of an image, as in DeiT's code, whichever they are."""
+    counts = np.zeros(len(OPERATIONS), int)
+    monitored = tuple(
+        lambda image, level, sign, i=i: counts.__setitem__(i, counts[i] + 1) or image
+        for i in range(len(OPERATIONS))
+    )
+    draws = hashing.draw_uniforms(KEYS, 6).reshape(-1, 2, 3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(augmentation, "OPERATIONS", monitored)
+        for op_rate in (0.0, 0.5):
+            for draw_N3 in draws:
+                apply_random_operations(RAMP, 2, op_rate, 9.0, 0.5, draw_N3)
+            assert op_rate or not counts.any()
+    drawn = 2 * len(draws)
+    assert abs(counts.sum() / drawn - 0.5) < 0.02
+    assert np.abs(counts / drawn - 0.5 / len(OPERATIONS)).max() < 0.007
 
 
 def test_a_rectangle_is_erased():

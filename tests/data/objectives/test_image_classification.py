@@ -108,6 +108,7 @@ def test_mixed_rows_name_both_classes(store):
         ({"crop_ratio": 0.0}, "crop_ratio=0.0; a share above 0"),
         ({"min_area": 1.5}, "min_area=1.5"),
         ({"magnitude": 11.0}, "magnitude=11.0; from 0 to 10"),
+        ({"op_rate": 1.5}, "op_rate=1.5; from 0 to 1"),
         ({"mixup": 3.0}, "mixup=3.0; from 0 to 2"),
         ({"erase_rate": -0.1}, "erase_rate=-0.1"),
         ({"repeats": 0}, "repeats=0"),
