@@ -1,7 +1,7 @@
 """Replaced token detection: find the tokens that a generator has put in place of masked ones.
 
 Clark et al. (2020), section 2. The generator reads [MASK] at every chosen position; in the released
-code 15 % of them stay as they are. The replacements are drawn on the device, where the generator is.
+code 15 % of them stay as they are. The replacements are drawn on the device, with the generator.
 The uniform numbers that decide the draws come with the batch, so that the replacements, too, depend
 on seed and step alone.
 
