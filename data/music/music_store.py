@@ -95,11 +95,18 @@ class MusicStore(Store):
         Each row is transposed as a whole, in all fields of token ids, by a draw of its key.
 
         Raises:
-          ValueError: as `Store.open_rows`, or the encoding is not known.
+          ValueError: as `Store.open_rows`; the encoding is not known; or transposed rows are to
+            continue each other.
         """
         rows, semitones = super().open_rows(split, objective), self.music.get("transpose")
         if split != "train" or not semitones:
             return rows
+        if getattr(objective, "order", "shuffled") == "lanes":
+            raise ValueError(
+                f"{self.path}: rows on lanes continue each other, but each is transposed by a "
+                "distance of its own: set data.objective.order=shuffled, or prepare the store "
+                "with --transpose 0"
+            )
         pitches_V = find_pitches(self.music_encoding)
         keys = [key for key, field in objective.describe_batch().items() if field.role == TOKEN_ID]
         build = rows.build

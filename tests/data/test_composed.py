@@ -11,7 +11,7 @@ import pytest
 from data import batch_spec
 from data.composed import ComposedBatches, encode_texts, make_text_batches
 from data.config import Data
-from data.objectives import CausalLm, MaskedLm, PrefixLm, SentencePair, SpanCorruption
+from data.objectives import CausalLm, Denoising, MaskedLm, PrefixLm, SentencePair, SpanCorruption
 from data.pipeline import Stream
 from data.tf_dataset import import_tensorflow, read_elements
 
@@ -232,6 +232,23 @@ def test_texts_that_make_no_row_each_are_refused(composed, store, texts):
     pairs = Stream(store, Data(objective=SentencePair(length=30, max_predictions=5), batch_size=8))
     with pytest.raises(ValueError, match="a row of SentencePair.* is not made of one text"):
         make_batch(short, pairs)
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_the_sentences_of_a_text_are_not_known(bytes_store, texts, shuffled):
+    objective = Denoising(length=22, shuffled=shuffled)
+    stream = Stream(bytes_store, Data(objective=objective, batch_size=8))
+
+    def make_dataset(stream, *share):
+        rows = encode_texts(make_strings(texts), stream.vocabulary).repeat().rebatch(20)
+        return make_text_batches(rows, stream, *share)
+
+    batches = ComposedBatches(stream, make_dataset).iterate_batches()
+    if not shuffled:
+        assert len(next(batches)["labels"]) == 8
+        return
+    with pytest.raises(ValueError, match=r"sentences of a text .*data\.objective\.shuffled=false"):
+        next(batches)
 
 
 def test_an_error_of_a_row_s_text_is_raised_as_it_was(composed):

@@ -98,6 +98,16 @@ def test_the_held_out_rows_are_not_transposed(path, folder, tmp_path):
     assert plain.fingerprint != open_source(path).fingerprint
 
 
+def test_rows_that_continue_each_other_are_not_transposed(path, folder, tmp_path):
+    data = Data(objective=CausalLm(length=32, order="lanes"), batch_size=2)
+    with pytest.raises(ValueError, match="rows on lanes .* --transpose 0"):
+        Stream(open_source(path), data)
+    request = MusicRequest((str(folder),), transpose=0, held_out=0.2)
+    plain = write_music_store(request, tmp_path / "plain")
+    assert Stream(open_source(plain.path), data).build_batch(1)["is_continued"].all()
+    assert Stream(open_source(path), data, split="heldout").num_rows
+
+
 def test_a_batch_is_a_function_of_seed_and_step(path):
     """On any host, after any restart; another epoch has other distances."""
     stream = open_stream(path)
