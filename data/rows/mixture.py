@@ -1,9 +1,10 @@
 """A mixture of sources at given rates, in which any position of the order is computed by itself.
 
-Positions are cut into blocks of 65,536. Every block gives each source the same number of positions,
-as near to its rate as whole numbers allow, in the same seeded pattern, spread as evenly as the
-rates allow. So the source of position g, and the number of positions before g that this source had,
-take one look-up: the examples of each source come strictly one after another.
+Positions are cut into blocks of 65,536, or of more where a source would have few of them. Every
+block gives each source the same number of positions, as near to its rate as whole numbers allow, in
+the same seeded pattern, spread as evenly as the rates allow. So the source of position g, and the
+number of positions before g that this source had, take one look-up: the examples of each source come
+strictly one after another.
 
 B positions   N positions of a block   S sources
 """
@@ -15,7 +16,8 @@ import numpy as np
 
 from data.rows import hashing
 
-BLOCK = 1 << 16
+BLOCK, MAX_BLOCK = 1 << 16, 1 << 22
+LEAST_PLACES = 16  # of a source in a block: its share is then within 1/32 of its rate
 
 
 class Mixture:
@@ -28,14 +30,29 @@ class Mixture:
           rates: one for each source, at least one of them above 0.
           seed: coordinate of the hash that decides the pattern.
         """
-        self.counts_S = apportion_places(rates, BLOCK)
+        self.block = choose_block(rates)
+        self.counts_S = apportion_places(rates, self.block)
         self.source_N, self.rank_N = make_pattern(self.counts_S, seed)
 
     def __call__(self, position_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (source, number of examples that it gave before) of each position: int64 [B]."""
-        block_B, within_B = np.divmod(position_B, BLOCK)
+        block_B, within_B = np.divmod(position_B, self.block)
         source_B = self.source_N[within_B]
         return source_B, block_B * self.counts_S[source_B] + self.rank_N[within_B]
+
+
+def choose_block(rates: Sequence[float]) -> int:
+    """Return the smallest block in which each source has LEAST_PLACES, at most MAX_BLOCK."""
+    share, block = compute_least_share(rates), BLOCK
+    while block * share < LEAST_PLACES and block < MAX_BLOCK:
+        block *= 2
+    return block
+
+
+def compute_least_share(rates: Sequence[float]) -> float:
+    """Return the smallest share of the rates above 0 in their sum."""
+    rates_S = np.asarray(rates, np.float64)
+    return float(rates_S[rates_S > 0].min() / rates_S.sum())
 
 
 def apportion_places(rates: Sequence[float], total: int) -> np.ndarray:
@@ -76,6 +93,12 @@ def check_rates(rates: Sequence[float], names: Sequence[str]) -> None:
         )
     if min(rates) < 0 or not 0 < sum(rates) < np.inf:
         raise ValueError(f"data.rates={tuple(rates)}: rates are 0 or more, and one of them above 0")
+    if compute_least_share(rates) * MAX_BLOCK < 0.5:
+        least = min((rate, name) for rate, name in zip(rates, names) if rate > 0)
+        raise ValueError(
+            f"data.rates: {least[1]} has {least[0] / sum(rates):.1g} of the rows, which is less "
+            f"than one of {2 * MAX_BLOCK:,}: give it a higher rate, or 0 to leave it out"
+        )
 
 
 def strip_common_folders(names: Sequence[str]) -> list[str]:

@@ -5,7 +5,14 @@ before.
 import numpy as np
 import pytest
 
-from data.rows.mixture import BLOCK, Mixture, apportion_places
+from data.rows.mixture import (
+    BLOCK,
+    MAX_BLOCK,
+    Mixture,
+    apportion_places,
+    check_rates,
+    choose_block,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +51,28 @@ def test_shares_are_whole_and_complete():
     assert apportion_places([1, 1, 1], 10).tolist() == [4, 3, 3]
     assert apportion_places([0.5, 0.25, 0.25], 8).tolist() == [4, 2, 2]
     assert apportion_places([1e-12, 1.0], 8).tolist() == [1, 7]
+
+
+def test_small_shares_are_kept():
+    """A block has several places for each source, so that no rate is off by more than 1/32."""
+    sizes = np.random.default_rng(0).lognormal(0, 1, 3000)
+    for rates in ((1 - 1e-5, 1e-5), (1.0, 2.2e-5), tuple(sizes)):
+        mixture, shares = Mixture(rates, seed=1), np.array(rates) / sum(rates)
+        found = mixture.counts_S / mixture.counts_S.sum()
+        assert np.abs(found / shares - 1).max() < 1 / 32
+        source, before = mixture(np.arange(mixture.block, 2 * mixture.block))
+        assert np.array_equal(np.bincount(source), mixture.counts_S)
+        assert before.min() == mixture.counts_S.min() and before.max() < 2 * mixture.counts_S.max()
+
+
+def test_a_block_grows_only_where_a_source_has_few_places():
+    """So that the batches of other mixtures stay those of earlier versions."""
+    assert Mixture((16.0, BLOCK - 16.0), seed=0).block == BLOCK
+    assert Mixture((15.9, BLOCK - 15.9), seed=0).block == 2 * BLOCK
+    assert choose_block((1e-12, 1.0)) == MAX_BLOCK
+
+
+def test_a_share_below_all_blocks_is_refused():
+    with pytest.raises(ValueError, match=r"rare has 1e-08 of the rows, .* one of 8,388,608: "):
+        check_rates((1.0, 1e-8), ("usual", "rare"))
+    check_rates((1.0, 0.0, 2e-7), ("usual", "none", "rare"))
