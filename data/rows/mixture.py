@@ -3,8 +3,8 @@
 Positions are cut into blocks of 65,536, or of more where a source would have few of them. Every
 block gives each source the same number of positions, as near to its rate as whole numbers allow, in
 the same seeded pattern, spread as evenly as the rates allow. So the source of position g, and the
-number of positions before g that this source had, take one look-up: the examples of each source come
-strictly one after another.
+number of positions before g that this source had, take one look-up: the examples of each source
+come strictly one after another.
 
 B positions   N positions of a block   S sources
 """
