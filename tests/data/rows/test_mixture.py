@@ -53,7 +53,7 @@ def test_shares_are_whole_and_complete():
     assert apportion_places([1e-12, 1.0], 8).tolist() == [1, 7]
 
 
-def test_small_shares_are_kept():
+def test_small_sources_have_their_rates():
     """A block has several places for each source, so that no rate is off by more than 1/32."""
     sizes = np.random.default_rng(0).lognormal(0, 1, 3000)
     for rates in ((1 - 1e-5, 1e-5), (1.0, 2.2e-5), tuple(sizes)):
