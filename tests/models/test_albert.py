@@ -3,6 +3,7 @@ BERT.
 """
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -73,20 +74,20 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
     """Depth 3 is depth 1 applied three times."""
     config = dataclasses.replace(tiny_configs["albert"], depth=3)
     model, params = make(config)
-    hidden, _ = model.apply({"params": params}, TOKENS, VALID, SEGMENTS, method="encode")
+    encode = jax.jit(partial(model.apply, method="encode"))
+    hidden, _ = encode({"params": params}, TOKENS, VALID, SEGMENTS)
     once = build(dataclasses.replace(config, depth=1))
 
     def apply_encoder(module, x_BLD):
         return module.albert.encoder(x_BLD, False, mask=make_padding_mask(VALID))
 
-    x_BLD = model.apply(
-        {"params": params},
-        method=lambda module: module.albert.embedding_projection(
-            module.albert.embeddings(TOKENS, SEGMENTS, False)
-        ),
-    )
+    def embed(module):
+        return module.albert.embedding_projection(module.albert.embeddings(TOKENS, SEGMENTS, False))
+
+    x_BLD = jax.jit(partial(model.apply, method=embed))({"params": params})
+    step = jax.jit(partial(once.apply, method=apply_encoder))
     for _ in range(config.depth):
-        x_BLD = once.apply({"params": params}, x_BLD, method=apply_encoder)
+        x_BLD = step({"params": params}, x_BLD)
     np.testing.assert_allclose(x_BLD, hidden, atol=1e-5)
 
 
@@ -99,21 +100,19 @@ def test_every_use_of_the_layer_draws_its_own_dropout(make, tiny_configs, scan):
         tiny_configs["albert"], depth=2, dropout=0.5, attention_dropout=0.0, scan=scan
     )
     _, params = make(dataclasses.replace(config, scan=True))
-    layer = jax.tree.map(jnp.zeros_like, params["albert"]["encoder"]["layer"])
-    layer["mlp"]["down"]["bias"] = jnp.ones_like(
-        layer["mlp"]["down"]["bias"]
-    )  # adds 1 to each dimension that is not dropped
+    layer = jax.tree.map(np.zeros_like, jax.device_get(params["albert"]["encoder"]["layer"]))
+    layer["mlp"]["down"]["bias"] += 1  # adds 1 to each dimension that is not dropped
     for norm in ("attention_norm", "mlp_norm"):
-        layer[norm]["scale"] = jnp.ones_like(layer[norm]["scale"])
+        layer[norm]["scale"] += 1
     encoder = {"params": {"albert": {"encoder": {"layer": layer}}}}
 
-    def encode_zeros(module, depth):
+    def encode_zeros(module):
         return module.albert.encoder(jnp.zeros((1, 4, 24)), True)
 
     one, two = (
-        build(dataclasses.replace(config, depth=depth)).apply(
-            encoder, depth, method=encode_zeros, rngs={"dropout": jax.random.key(3)}
-        )
+        jax.jit(
+            partial(build(dataclasses.replace(config, depth=depth)).apply, method=encode_zeros)
+        )(encoder, rngs={"dropout": jax.random.key(3)})
         for depth in (1, 2)
     )
     assert not np.allclose(one, two, atol=1e-2)

@@ -14,7 +14,7 @@ from models.layers.ops import PLAIN, attend
 from models.vit import resize_positions
 from tests.models.image_peers import compute_their_outputs, convert_back, draw_params, draw_pixels
 from tests.models.test_vit import TINY as VIT
-from tests.models.test_vit import count_parameters
+from tests.models.test_vit import count_parameters, run_model
 
 TINY = DeitConfig(image_size=12, patch_size=4, width=24, depth=2, num_heads=3, mlp=40, classes=7)
 SIZES = {
@@ -43,11 +43,11 @@ def test_logits_are_those_of_transformers(settings):
     model, params = draw_params(config)
     pixels = draw_pixels(config)
     theirs = compute_their_outputs(config, params, pixels)
-    by_class, by_distillation = model.apply({"params": params}, pixels, method="compute_both")
+    by_class, by_distillation = run_model(model, params, pixels, method="compute_both")
     assert theirs["logits"].std() > 0.1
     assert np.abs(theirs["cls_logits"] - theirs["distillation_logits"]).max() > 0.1
     for ours, name in (
-        (model.apply({"params": params}, pixels), "logits"),
+        (run_model(model, params, pixels), "logits"),
         (by_class, "cls_logits"),
         (by_distillation, "distillation_logits"),
     ):
@@ -89,10 +89,16 @@ def score(config, params, pixels):
     return jax.jit(jax.value_and_grad(compute_loss))(params)
 
 
+@pytest.fixture(scope="module")
+def scanned(case):
+    """Return the number and its gradients of layers that are scanned and not computed again."""
+    return score(*case)
+
+
 @pytest.mark.parametrize(("scan", "remat"), [(True, True), (False, False)])
-def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
+def test_scan_and_remat_change_nothing(case, scanned, unroll, scan, remat):
     config, params, pixels = case
-    value, grads = score(config, params, pixels)
+    value, grads = scanned
     arrange = (lambda tree: tree) if scan else (lambda tree: unroll(tree, {"encoder": 2}))
     other = dataclasses.replace(config, scan=scan, remat=remat)
     found, found_grads = score(other, arrange(params), pixels)
@@ -111,12 +117,12 @@ def test_scan_and_remat_change_nothing(case, unroll, scan, remat):
 
 def test_states_are_bfloat16_and_logits_float32(case):
     config, params, pixels = case
-    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
+    params = jax.tree.map(lambda leaf: np.asarray(leaf).astype(jnp.bfloat16), params)
     model = build(config)
-    states = model.apply({"params": params}, pixels, method="encode")
-    logits = model.apply({"params": params}, pixels)
+    states = run_model(model, params, pixels, method="encode")
+    logits = run_model(model, params, pixels)
     assert states.dtype == jnp.bfloat16 and logits.dtype == jnp.float32
-    exact = np.asarray(model.apply({"params": case[1]}, pixels))
+    exact = np.asarray(run_model(model, case[1], pixels))
     assert np.square(np.asarray(logits) - exact).mean() ** 0.5 < 0.05 * exact.std()
 
 

@@ -26,6 +26,7 @@ TOKENS = np.random.default_rng(0).integers(0, 50, (3, 16)).astype(np.int32)
 for_configs = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 
+@partial(jax.jit, static_argnums=0)
 def read_rows(model, params, token_ids, state=None, **inputs):
     """Return (logits, the state behind the rows)."""
     variables = {"params": params, **(state or {})}
@@ -108,6 +109,7 @@ def test_a_row_that_does_not_continue_begins_with_zeros(make):
     found, _ = read_rows(model, params, TOKENS[:, 8:], state, is_continued=is_continued)
     alone, _ = read_rows(model, params, TOKENS[:, 8:])
     whole, _ = read_rows(model, params, TOKENS)
+    found, alone, whole = np.array(found), np.array(alone), np.array(whole)
     np.testing.assert_allclose(found[1], alone[1], atol=2e-6)
     np.testing.assert_allclose(found[::2], whole[::2, 8:], atol=2e-6)
     assert np.abs(alone[::2] - whole[::2, 8:]).max() > 1e-2
@@ -122,21 +124,27 @@ def test_a_document_within_a_row_begins_with_zeros_and_padding_is_not_read(make)
     _, before = read_rows(model, params, TOKENS[:, ::-1])
     found, state = read_rows(model, params, TOKENS, before, segment_ids=segments)
     plain, _ = read_rows(model, params, TOKENS, before)
+    (found, state), plain = jax.tree.map(np.array, (found, state)), np.array(plain)
     np.testing.assert_allclose(found[0, :6], plain[0, :6], atol=2e-6)
     np.testing.assert_allclose(found[2], plain[2], atol=2e-6)
     alone, ends = read_rows(model, params, TOKENS[:1, 6:])
     np.testing.assert_allclose(found[:1, 6:], alone, atol=2e-6)
-    _, short = read_rows(model, params, TOKENS[1:2, :9], jax.tree.map(lambda x: x[1:2], before))
+    _, short = read_rows(
+        model, params, TOKENS[1:2, :9], jax.tree.map(lambda x: np.array(x)[1:2], before)
+    )
     for row, expected in ((0, ends), (1, short)):
         for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(a[row], b[0], atol=2e-6)
+            np.testing.assert_allclose(a[row], np.array(b)[0], atol=2e-6)
 
 
 def test_no_gradient_flows_into_the_state(make):
     model, params = make(TINY)
     _, state = read_rows(model, params, TOKENS)
-    gradient = jax.grad(lambda state: read_rows(model, params, TOKENS, state)[0].sum())(state)
-    assert not any(leaf.any() for leaf in jax.tree.leaves(gradient))
+    compute_gradient = jax.jit(
+        jax.grad(lambda state: read_rows(model, params, TOKENS, state)[0].sum())
+    )
+    gradient = compute_gradient(state)
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradient))
 
 
 def test_a_state_of_another_batch_is_refused(make):
@@ -153,7 +161,7 @@ def test_a_state_of_another_batch_is_refused(make):
 def test_a_continuation_is_the_plain_loop(make, scan):
     """Each token is the likeliest of a call on the whole row, after prompts of three lengths."""
     model, params = make(CONFIGS["tied"])
-    params = jax.tree.map(lambda leaf: 3 * leaf, params)
+    params = jax.tree.map(lambda leaf: 3 * np.array(leaf), params)
     lengths, row = np.array([16, 7, 1]), np.arange(3)
     written = model, params
     found = continue_prompts(
@@ -171,16 +179,18 @@ def test_a_continuation_is_the_plain_loop(make, scan):
 def test_hypotheses_of_a_beam_have_their_own_states(make):
     """As many beams as hypotheses exist find the likeliest one, by a sum over all of them."""
     model, params = make(dataclasses.replace(TINY, vocab=4))
-    params = jax.tree.map(lambda leaf: 4 * leaf, params)
+    params = jax.tree.map(lambda leaf: 4 * np.array(leaf), params)
     prompts, lengths, T = TOKENS[:, :5] % 4, np.array([5, 3, 1]), 3
     found = continue_prompts(
         model, params, prompts, lengths, length=T, strategy=BeamSearch(4**T, 0.0)
     )
     endings = np.stack(np.meshgrid(*[np.arange(4)] * T, indexing="ij"), -1).reshape(-1, T)
+    score = jax.jit(lambda rows: jax.nn.log_softmax(model.apply({"params": params}, rows)))
     for b, length in enumerate(lengths):
         rows = np.concatenate([np.tile(prompts[b, :length], (4**T, 1)), endings], axis=1)
-        logits = jax.nn.log_softmax(model.apply({"params": params}, rows[:, :-1]))[:, length - 1 :]
-        scores = np.take_along_axis(np.asarray(logits), endings[..., None], -1).sum((1, 2))
+        padded = np.pad(rows, ((0, 0), (0, 5 - length)))  # one program reads all three lengths
+        logits = np.asarray(score(padded))[:, length - 1 : length - 1 + T]
+        scores = np.take_along_axis(logits, endings[..., None], -1).sum((1, 2))
         assert found[b].tolist() == endings[scores.argmax()].tolist()
 
 
@@ -213,24 +223,26 @@ def test_dropout_is_between_the_layers_alone(make):
     """
     config = dataclasses.replace(TINY, scan=False, dropout=0.999_999)
     model, params = make(config)
-    apply = partial(model.apply, mutable=["cells"], method="compute_states")
-    states, dropped = apply(
-        {"params": params}, TOKENS, train=True, rngs={"dropout": jax.random.key(1)}
+    apply = partial(model.apply, train=True, mutable=["cells"], method="compute_states")
+    states, dropped = jax.jit(apply)(
+        {"params": params}, TOKENS, rngs={"dropout": jax.random.key(1)}
     )
+    read_layer = jax.jit(partial(Lstm(config.width).apply, method="compute_states"))
     assert not np.asarray(states).any()
     for i in range(config.depth):
         layer = params["decoder"][f"layer_{i}"]["lstm"]
         zeros = np.zeros((3, 16, config.width), np.float32)
-        expected, _ = Lstm(config.width).apply({"params": layer}, zeros, method="compute_states")
+        expected, _ = read_layer({"params": layer}, zeros)
         (found,) = dropped["cells"]["decoder"][f"layer_{i}"]["cells"]
         np.testing.assert_allclose(found, expected.cells_BC, atol=2e-6)
 
 
 def test_layers_are_captured(make):
     model, params = make(TINY)
-    seen = capture_activations(model, params, TOKENS, method="compute_states")
+    capture = partial(capture_activations, model, method="compute_states")
+    seen = jax.jit(capture)(params, TOKENS)
     assert len(seen.hidden_states) == 4 and not seen.attention_weights
-    expected = model.apply({"params": params}, TOKENS, method="compute_states")
+    expected = jax.jit(partial(model.apply, method="compute_states"))({"params": params}, TOKENS)
     np.testing.assert_allclose(seen.hidden_states[-1], expected, atol=2e-6)
     table = np.asarray(params["token_embedding"]["embedding"])
     np.testing.assert_array_equal(seen.hidden_states[0], table[TOKENS])

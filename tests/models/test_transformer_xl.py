@@ -30,6 +30,20 @@ XL = TransformerXLConfig(**SHAPE, clusters=Clusters((12, 30), 2))
 TOKENS = np.random.default_rng(0).integers(0, 50, (3, 16)).astype(np.int32)
 
 
+@partial(jax.jit, static_argnums=0)
+def run_row(model, params, token_ids):
+    """Return the log-probabilities of a row that is read alone."""
+    return model.apply({"params": params}, token_ids)
+
+
+def run_from(model, params, start):
+    """Return the log-probabilities of `TOKENS` from `start` on, behind which the row's first tokens
+    follow: one program reads all that begin somewhere, for no position reads one behind it.
+    """
+    return np.array(run_row(model, params, np.roll(TOKENS, -start, axis=1)))
+
+
+@partial(jax.jit, static_argnums=0)
 def run_segment(model, params, token_ids, memory=None, **inputs):
     """Return (log-probabilities, the memory behind the segment)."""
     variables = {"params": params, **(memory or {})}
@@ -107,24 +121,27 @@ def test_sizes_of_enwik8():
 # ---- relative positions ----------------------------------------------------------
 
 
-def shift_naively(q_BLHK, r_NHK):
-    """Return scores by key from an array [L, N, H, K] of each pair's own embedding."""
+def shift_naively(q_BLHK, r_NHK, xp=np):
+    """Return scores by key from an array [L, N, H, K] of each pair's own embedding; `xp` computes
+    it.
+    """
     L, N = q_BLHK.shape[1], len(r_NHK)
-    distance_LN = N - L + jnp.arange(L)[:, None] - jnp.arange(N)
-    r_LNHK = r_NHK[jnp.clip(N - 1 - distance_LN, 0, N - 1)]
-    return jnp.einsum("blhk,lnhk->bhln", q_BLHK, r_LNHK)
+    distance_LN = N - L + np.arange(L)[:, None] - np.arange(N)
+    r_LNHK = r_NHK[np.clip(N - 1 - distance_LN, 0, N - 1)]
+    return xp.einsum("blhk,lnhk->bhln", q_BLHK, r_LNHK)
 
 
 @pytest.mark.parametrize(("L", "N"), [(1, 1), (1, 7), (5, 5), (5, 12)])
 def test_the_shift_equals_the_naive_form(L, N):
     rng = np.random.default_rng(0)
     q_BLHK, r_NHK = (rng.standard_normal(shape, np.float32) for shape in ((2, L, 3, 4), (N, 3, 4)))
-    found = shift_scores(score_distances(q_BLHK, r_NHK))
+    found = jax.jit(lambda q, r: shift_scores(score_distances(q, r)))(q_BLHK, r_NHK)
     visible = np.arange(N) <= N - L + np.arange(L)[:, None]
     expected = np.where(visible, shift_naively(q_BLHK, r_NHK), 0)
     np.testing.assert_allclose(np.where(visible, found, 0), expected, atol=1e-5)
     position_B = np.array([N - 1, N // 2])
-    step = shift_step_scores(score_distances(q_BLHK[:, :1], r_NHK), position_B)
+    read_step = jax.jit(lambda q, r, at: shift_step_scores(score_distances(q, r), at))
+    step = np.array(read_step(q_BLHK[:, :1], r_NHK, position_B))
     for b, position in enumerate(position_B):
         own = shift_naively(q_BLHK[b : b + 1, :1], r_NHK[N - 1 - position :])
         np.testing.assert_allclose(step[b, :, :, : position + 1], own[0], atol=1e-5)
@@ -135,7 +152,10 @@ def test_the_shift_never_holds_an_embedding_of_each_pair():
     q_BLHK, r_NHK = jnp.ones((1, 256, 1, 64)), jnp.ones((256, 1, 64))
     sizes = [
         jax.jit(form).lower(q_BLHK, r_NHK).compile().memory_analysis().temp_size_in_bytes
-        for form in (lambda q, r: shift_scores(score_distances(q, r)), shift_naively)
+        for form in (
+            lambda q, r: shift_scores(score_distances(q, r)),
+            partial(shift_naively, xp=jnp),
+        )
     ]
     pairs = 4 * 256 * 256
     assert sizes[0] <= 3 * pairs and sizes[1] >= 64 * pairs
@@ -157,10 +177,10 @@ def test_distances_beyond_the_clamp_are_alike():
 def test_segments_with_memory_equal_one_long_row(make, length):
     """A memory as long as the row holds all segments before."""
     model, params = make(XL)
-    whole = model.apply({"params": params}, TOKENS)
+    whole = run_from(model, params, 0)
     found = run_segments(model, params, TOKENS, length)
     np.testing.assert_allclose(found, whole, atol=1e-5)
-    alone = model.apply({"params": params}, TOKENS[:, length : 2 * length])
+    alone = run_from(model, params, length)[:, :length]
     assert np.abs(alone - whole[:, length : 2 * length]).max() > 0.1
 
 
@@ -169,8 +189,9 @@ def test_a_row_that_is_not_continued_reads_no_memory(make):
     _, memory = run_segment(model, params, TOKENS[:, :8])
     is_continued = np.array([True, False, True])
     found, _ = run_segment(model, params, TOKENS[:, 8:], memory, is_continued=is_continued)
-    alone = model.apply({"params": params}, TOKENS[:, 8:])
-    whole = model.apply({"params": params}, TOKENS)[:, 8:]
+    alone = run_from(model, params, 8)[:, :8]
+    whole = run_from(model, params, 0)[:, 8:]
+    found = np.array(found)
     np.testing.assert_allclose(found[1], alone[1], atol=1e-5)
     np.testing.assert_allclose(found[::2], whole[::2], atol=1e-5)
 
@@ -186,7 +207,7 @@ def test_documents_do_not_read_each_other(make):
         own -= own[:, :1] - 1
     found = run_segments(model, params, TOKENS, 4, segment_ids=segment_ids)
     for start, end in zip(starts, [*starts[1:], 16]):
-        alone = model.apply({"params": params}, TOKENS[:, start:end])
+        alone = run_from(model, params, start)[:, : end - start]
         np.testing.assert_allclose(found[:, start:end], alone, atol=1e-5)
 
 
@@ -195,12 +216,13 @@ def test_no_gradient_flows_into_the_memory(make):
     _, memory = run_segment(model, params, TOKENS[:, :8])
     states = memory[SEGMENT_MEMORY]["decoder"]["layers"]["attention"]["states"]
 
+    @jax.jit
     def compute_score(states):
         layers = {"layers": {"attention": {"states": states}}}
         held = {SEGMENT_MEMORY: memory[SEGMENT_MEMORY] | {"decoder": layers}}
         return jnp.square(run_segment(model, params, TOKENS[:, 8:], held)[0]).mean()
 
-    assert not jax.grad(compute_score)(states).any()
+    assert not np.any(jax.grad(compute_score)(states))
     assert abs(compute_score(states) - compute_score(2 * states)) > 1e-3
 
 
@@ -240,7 +262,7 @@ def test_another_bias_of_the_scores_is_refused():
     x, bias = jnp.zeros((1, 4, 8)), jnp.zeros((1, 2, 4, 4))
     relative = RelativePositions(jnp.asarray(embed_distances(4, 8)))
     with pytest.raises(ValueError, match="takes no other bias"):
-        layer.init(jax.random.key(0), x, bias=bias, relative=relative)
+        jax.eval_shape(partial(layer.init, jax.random.key(0), bias=bias, relative=relative), x)
 
 
 def test_clamp_len_makes_far_tokens_exchangeable(make):
@@ -249,7 +271,7 @@ def test_clamp_len_makes_far_tokens_exchangeable(make):
         model, params = make(dataclasses.replace(XL, depth=1, clamp_len=clamp_len))
         swapped = TOKENS.copy()
         swapped[:, [1, 2]] = TOKENS[:, [2, 1]]
-        one, other = (model.apply({"params": params}, ids)[:, 6:] for ids in (TOKENS, swapped))
+        one, other = (np.array(run_row(model, params, ids))[:, 6:] for ids in (TOKENS, swapped))
         assert bool(np.abs(one - other).max() < 1e-5) == same
 
 
@@ -308,9 +330,10 @@ def test_the_adaptive_softmax_equals_products_of_probabilities(cutoffs, divisor)
             kernel = own["embedding_projection"]["kernel"]
             tables.append((own["token_embedding"]["embedding"], kernel))
             back.append(kernel.T if i else head["projection"]["kernel"])
-    found = module.apply({"params": params}, x, method="attend")
+    found = np.array(jax.jit(partial(module.apply, method="attend"))({"params": params}, x))
     embedded = np.concatenate([table @ kernel for table, kernel in tables])
-    np.testing.assert_allclose(module.apply({"params": params}, ids), embedded, atol=1e-5)
+    looked_up = jax.jit(module.apply)({"params": params}, ids)
+    np.testing.assert_allclose(looked_up, embedded, atol=1e-5)
     for state, log_probs in zip(x.reshape(-1, 8), found.reshape(-1, 13)):
         logits = [
             state @ project @ table.T + head["bias"][start:end]
@@ -332,10 +355,10 @@ def test_the_adaptive_softmax_equals_products_of_probabilities(cutoffs, divisor)
 def test_ids_outside_of_the_table_are_nan_and_gradients_are_finite():
     module = AdaptiveEmbedding(13, 8, (4, 9), 2)
     params = draw_params(module)
-    embedded = module.apply({"params": params}, np.array([3, 12, 13]))
+    embedded = np.array(jax.jit(module.apply)({"params": params}, np.array([3, 12, 13])))
     assert np.isfinite(embedded[:2]).all() and np.isnan(embedded[2]).all()
     ids = np.arange(13)
-    grads = jax.grad(lambda p: module.apply({"params": p}, ids).sum())(params)
+    grads = jax.jit(jax.grad(lambda p: module.apply({"params": p}, ids).sum()))(params)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
 
 

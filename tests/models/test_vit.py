@@ -4,6 +4,7 @@ sizes.
 
 import dataclasses
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,12 @@ SETTINGS = {
 }
 
 
+@partial(jax.jit, static_argnums=0, static_argnames="method")
+def run_model(model, params, *inputs, method=None):
+    """Return what a module computes: one program of each module and method."""
+    return model.apply({"params": params}, *inputs, method=method)
+
+
 def count_parameters(config):
     model, pixels = build(config), draw_pixels(config, 1)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), pixels))
@@ -54,7 +61,7 @@ def test_logits_are_those_of_transformers(settings):
     model, params = draw_params(config)
     pixels = draw_pixels(config)
     theirs = compute_their_outputs(config, params, pixels)["logits"]
-    ours = jax.jit(model.apply)({"params": params}, pixels)
+    ours = run_model(model, params, pixels)
     assert theirs.std() > 0.1
     np.testing.assert_allclose(ours, theirs, atol=1e-5, rtol=1e-5)
 
@@ -65,11 +72,11 @@ def test_the_mean_of_the_patches_has_no_class_token():
     model, params = draw_params(config)
     assert count_parameters(config) == count_parameters(TINY) - 2 * TINY.width
     pixels = draw_pixels(config)
-    states = model.apply({"params": params}, pixels, method="encode")
+    states = run_model(model, params, pixels, method="encode")
     assert states.shape == (3, 9, 24)
     head = params["classifier"]["out"]
     np.testing.assert_allclose(
-        model.apply({"params": params}, pixels),
+        run_model(model, params, pixels),
         np.asarray(states).mean(1) @ head["kernel"] + head["bias"],
         atol=1e-5,
     )
@@ -79,9 +86,8 @@ def test_patches_and_positions_are_in_the_order_of_reading():
     """Each embedding is a sum over the patch's own rows, columns and channels, and its position."""
     model, params = draw_params(TINY)
     pixels, own = draw_pixels(TINY), params["embeddings"]
-    found = model.apply(
-        {"params": params}, pixels, method=lambda model, pixels: model.embeddings(pixels, False)
-    )
+    embed = lambda model, pixels: model.embeddings(pixels, False)  # noqa: E731
+    found = np.array(run_model(model, params, pixels, method=embed))
     table, kernel = own["position_embedding"]["embedding"], own["patch_embedding"]["kernel"]
     assert found.shape == (3, 10, 24)
     np.testing.assert_allclose(found[1, 0], own["class_token"] + table[0], atol=1e-6)
@@ -100,7 +106,7 @@ def test_images_that_do_not_fit_are_refused():
     model, params = draw_params(TINY)
     for shape in ((1, 16, 12, 3), (1, 12, 12, 1)):
         with pytest.raises(ValueError, match=r"the model reads \[12, 12, 3\] \(model.image_size"):
-            model.apply({"params": params}, np.zeros(shape, np.uint8))
+            run_model(model, params, np.zeros(shape, np.uint8))
     with pytest.raises(ValueError, match="patch_size=5 does not divide image_size=12"):
         dataclasses.replace(TINY, patch_size=5)
     with pytest.raises(ValueError, match="a width of 24 does not divide into 5 heads"):
@@ -142,7 +148,8 @@ def test_positions_of_another_size_are_those_of_pytorch(image_size):
         found[1:], expected.permute(0, 2, 3, 1).reshape(-1, TINY.width).numpy(), atol=1e-5
     )
     model = build(config)
-    assert model.apply({"params": resized}, draw_pixels(config)).shape == (3, 7)
+    logits = jax.eval_shape(model.apply, {"params": resized}, draw_pixels(config))
+    assert logits.shape == (3, 7)
 
 
 def test_a_resized_model_is_that_of_transformers():
@@ -152,7 +159,7 @@ def test_a_resized_model_is_that_of_transformers():
     resized, config = resize_positions(params, TINY, 24)
     pixels = draw_pixels(config)
     theirs = compute_their_outputs(TINY, params, pixels, interpolate_pos_encoding=True)["logits"]
-    ours = build(config).apply({"params": resized}, pixels)
+    ours = run_model(build(config), resized, pixels)
     np.testing.assert_allclose(ours, theirs, atol=2e-5)
 
 
@@ -175,6 +182,7 @@ def test_a_conversion_and_back_changes_no_parameter():
 # ---- stochastic depth ----------------------------------------------------------
 
 
+@partial(jax.jit, static_argnums=0)
 def apply_in_training(config, params, seed, pixels):
     rngs = {"dropout": jax.random.key(seed)}
     return build(config).apply({"params": params}, pixels, train=True, rngs=rngs)
@@ -187,14 +195,13 @@ def test_rows_skip_sublayers_in_training_alone(scan, unroll):
     _, params = draw_params(TINY)
     params = params if scan else unroll(params, {"encoder": 2})
     pixels = np.repeat(draw_pixels(TINY, 1), 64, axis=0)
-    calm = build(config).apply({"params": params}, pixels)
-    np.testing.assert_allclose(
-        calm, build(dataclasses.replace(config, path_dropout=0.0)).apply({"params": params}, pixels)
-    )
+    calm = run_model(build(config), params, pixels)
+    never = build(dataclasses.replace(config, path_dropout=0.0))
+    np.testing.assert_allclose(calm, run_model(never, params, pixels))
     one, again, other = (apply_in_training(config, params, seed, pixels) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.array_equal(one, other)
     # The last of two layers skips each of its two sublayers or not: four results.
     assert len(np.unique(np.round(np.asarray(one)[:, 0], 4))) == 4
     with pytest.raises(Exception, match="dropout"):
-        build(config).apply({"params": params}, pixels, train=True)
+        jax.eval_shape(partial(build(config).apply, train=True), {"params": params}, pixels)

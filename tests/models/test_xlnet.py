@@ -107,7 +107,7 @@ def test_the_shift_in_both_directions_equals_the_naive_form(L, N):
     r_RHK = rng.standard_normal((N + L - 1, 3, 4), np.float32)
     distance_LN = N - L + np.arange(L)[:, None] - np.arange(N)
     expected = np.einsum("blhk,lnhk->bhln", q_BLHK, r_RHK[N - 1 - distance_LN])
-    found = shift_scores(score_distances(q_BLHK, r_RHK))[..., :N]
+    found = jax.jit(lambda q, r: shift_scores(score_distances(q, r))[..., :N])(q_BLHK, r_RHK)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -192,11 +192,12 @@ def test_ranks_show_the_pairs_of_both_streams(seed, has_ranks, P, memory):
         shape = 2, expected.shape[1], memory
         memory_pairs = np.broadcast_to(readable[:, None], shape)
         expected = np.concatenate([memory_pairs, expected], axis=2)
-    given_arrays = [None if x is None else jnp.asarray(x, jnp.int32) for x in arrays]
-    mask = make_order_mask(
-        jnp.asarray(is_token), *given_arrays, None if readable is None else jnp.asarray(readable)
+    given_arrays = [None if x is None else np.asarray(x, np.int32) for x in arrays]
+    found = np.asarray(
+        jax.jit(lambda *given: make_order_mask(*given).make_dense(*expected.shape[1:]))(
+            is_token, *given_arrays, readable
+        )
     )
-    found = np.asarray(mask.make_dense(*expected.shape[1:]))
     np.testing.assert_array_equal(found[:, 0], expected)
 
 
@@ -206,15 +207,12 @@ def test_the_probability_of_a_row_is_that_of_every_order(run, tiny):
     orders = np.array([[1, 2, 3, 4, 5, 6, 7, 8, 9], [3, 1, 2, 8, 7, 6, 5, 4, 9]], np.int32)
     ids = np.broadcast_to(TOKENS[:1], TOKENS.shape)
     one_layer, params = tiny[0].copy(config=dataclasses.replace(TINY, depth=1)), tiny[1]
-    params = params | {"encoder": jax.tree.map(lambda leaf: leaf[:1], params["encoder"])}
-    first, second = one_layer.apply(
-        {"params": params},
-        ids,
-        VALID,
-        permutation_ranks=orders,
-        masked_positions=positions,
-        method="compute_states",
-    )[0]
+    params = params | {"encoder": jax.tree.map(lambda leaf: np.array(leaf)[:1], params["encoder"])}
+    first, second = np.array(
+        jax.jit(partial(one_layer.apply, method="compute_states"))(
+            {"params": params}, ids, VALID, permutation_ranks=orders, masked_positions=positions
+        )[0]
+    )
     np.testing.assert_allclose(first, second, atol=1e-6)
     deep = run(ids, permutation_ranks=orders, masked_positions=positions)
     assert np.abs(deep[0] - deep[1]).max() > 1e-4  # deeper layers see through others
@@ -260,15 +258,17 @@ def test_a_row_that_does_not_continue_reads_no_memory(make):
     assert memory[SEGMENT_MEMORY]["is_readable"].all()
     variables = {"params": params, **memory}
     (mixed, _), _ = apply(variables, TOKENS, VALID, is_continued=np.array([True, False]))
+    mixed, alone = np.array(mixed), np.array(alone)
     np.testing.assert_allclose(mixed[1], alone[1], atol=1e-5)
     assert np.abs(mixed[0] - alone[0]).max() > 1e-3
 
 
 def test_a_memory_of_another_batch_size_is_refused(make):
     model, params = make(dataclasses.replace(TINY, memory=6))
-    _, memory = model.apply({"params": params}, TOKENS, VALID, mutable=[SEGMENT_MEMORY])
+    trace = partial(jax.eval_shape, partial(model.apply, mutable=[SEGMENT_MEMORY]))
+    _, memory = trace({"params": params}, TOKENS, VALID)
     with pytest.raises(ValueError, match=r"a segment memory of 2 rows and 6 positions for 1 rows"):
-        model.apply({"params": params, **memory}, TOKENS[:1], VALID[:1], mutable=[SEGMENT_MEMORY])
+        trace({"params": params, **memory}, TOKENS[:1], VALID[:1])
 
 
 def test_packed_rows_are_refused(tiny):

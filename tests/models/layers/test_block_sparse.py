@@ -91,7 +91,7 @@ def test_two_layers_connect_all_positions(kind, stride):
 
 
 def draw_vectors(L):
-    return jax.random.normal(jax.random.key(L), (4, B, L, H, K))
+    return np.random.default_rng(L).standard_normal((4, B, L, H, K), np.float32)
 
 
 def run_attention(function, q_BLHK, k_BLHK, v_BLHK, weights_BLHK):
@@ -105,11 +105,18 @@ def run_attention(function, q_BLHK, k_BLHK, v_BLHK, weights_BLHK):
 def test_blocks_compute_what_the_mask_does(pattern, L, packed):
     """Outputs and gradients, of rows shorter than a block and of no multiple of it, too."""
     segments = jnp.asarray(np.sort(np.random.default_rng(L).integers(0, 3, (B, L)), axis=1))
-    mask = make_causal_mask(segment_ids_BL=segments if packed else None).replace(pattern=pattern)
-    dense = mask.make_dense(L, L, H)
-    vectors = draw_vectors(L)
-    found = jax.jit(lambda *x: run_attention(lambda *qkv: attend(*qkv, mask=mask), *x))(*vectors)
-    expected = run_attention(lambda *qkv: attend(*qkv, mask=dense), *vectors)
+
+    @jax.jit
+    def run_both(segments, *vectors):
+        mask = make_causal_mask(segment_ids_BL=segments if packed else None)
+        mask = mask.replace(pattern=pattern)
+        dense = mask.make_dense(L, L, H)
+        return tuple(
+            run_attention(lambda *qkv, read=read: attend(*qkv, mask=read), *vectors)
+            for read in (mask, dense)
+        )
+
+    found, expected = run_both(segments, *draw_vectors(L))
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=2e-6)
 
@@ -122,8 +129,9 @@ def test_segments_do_not_see_each_other(pattern):
     valid = jnp.asarray(np.arange(18) < np.array([[18], [15]]))
     mask = make_causal_mask(valid, segments).replace(pattern=pattern)
     run = jax.jit(lambda k, v: attend(q, k, v, mask=mask))
-    found = run(k.at[:, :7].add(1.0), v.at[:, :7].add(1.0))
-    expected = run(k.at[1, 15:].add(1.0), v.at[1, 15:].add(1.0))
+    first, last = np.zeros((B, 18, 1, 1), np.float32), np.zeros((B, 18, 1, 1), np.float32)
+    first[:, :7], last[1, 15:] = 1, 1
+    found, expected = (np.array(run(k + one, v + one)) for one in (first, last))
     np.testing.assert_array_equal(found[0, 7:], expected[0, 7:])
     np.testing.assert_array_equal(found[1, 7:15], expected[1, 7:15])
     assert (np.abs(found - expected)[:, :7].max((2, 3)) > 1e-3).all()
@@ -158,8 +166,9 @@ def test_a_causal_window_is_computed_in_blocks_where_they_save_pairs(L, window, 
     )
     assert mask.find_block_pattern(L, L) == (banded if blocks else None)
     assert mask.count_scored_pairs(L, L) == (20 * 10 if blocks else L * L)
-    found = attend(q, k, v, mask=mask)
-    np.testing.assert_allclose(found, attend(q, k, v, mask=mask.make_dense(L, L)), atol=2e-6)
+    run = jax.jit(lambda q, k, v, mask: attend(q, k, v, mask=mask))
+    found = run(q, k, v, mask)
+    np.testing.assert_allclose(found, run(q, k, v, mask.make_dense(L, L)), atol=2e-6)
 
 
 @pytest.mark.fast

@@ -23,7 +23,22 @@ KEY = jax.random.key(0)
 
 
 def draw_normal(*shape, seed=0, dtype=jnp.float32):
-    return jax.random.normal(jax.random.key(seed), shape).astype(dtype)
+    return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)
+
+
+def run_module(module, params, *inputs, **how):
+    """Return what one compiled program of a module computes."""
+    return jax.jit(partial(module.apply, **how))(params, *inputs)
+
+
+def init_module(module, *inputs):
+    """Return the variables of a module by one compiled program, as arrays of NumPy."""
+    return jax.device_get(jax.jit(module.init)(KEY, *inputs))
+
+
+def run_attend(q, k, v, mask=None, **how):
+    """Return `attend` of one compiled program."""
+    return jax.jit(lambda *read: attend(*read[:3], mask=read[3], **how))(q, k, v, mask)
 
 
 def attend_slowly(q, k, v, mask, bias, scale):
@@ -53,23 +68,22 @@ def test_attend_is_the_formula(scale):
         draw_normal(2, 7, 3, 4, seed=2),
     )
     bias = draw_normal(1, 3, 5, 7, seed=3)
-    mask = make_padding_mask(jnp.arange(7)[None] < jnp.array([[7], [4]]))
+    mask = make_padding_mask(np.arange(7)[None] < np.array([[7], [4]]))
     expected = attend_slowly(
         q, k, v, mask.make_dense(5, 7), bias, 4**-0.5 if scale is None else scale
     )
-    np.testing.assert_allclose(
-        attend(q, k, v, mask=mask, bias=bias, scale=scale), expected, atol=2e-6
-    )
+    found = run_attend(q, k, v, mask, bias=bias, scale=scale)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
 def test_attend_softmax_is_float32_under_bfloat16():
     """Scores of a few tens: rounded to bfloat16 they would be off by up to 0.1 each."""
-    q, k, v = (6 * draw_normal(1, 4, 2, 16, seed=i, dtype=jnp.bfloat16) for i in range(3))
-    o = attend(q, k, v)
-    exact = attend_slowly(*(x.astype(jnp.float32) for x in (q, k, v)), True, 0.0, 0.25)
+    q, k, v = ((6 * draw_normal(1, 4, 2, 16, seed=i)).astype(jnp.bfloat16) for i in range(3))
+    o = run_attend(q, k, v)
+    exact = attend_slowly(q, k, v, True, 0.0, 0.25)
     assert o.dtype == jnp.bfloat16
     np.testing.assert_allclose(
-        o.astype(jnp.float32), exact, atol=0.06
+        np.float32(o), exact, atol=0.06
     )  # half a unit of 1/8, for values up to 20
 
 
@@ -85,23 +99,23 @@ def test_attention_without_keys_is_finite():
     def first_row(q, k, v):
         return (attend(q, k, v, mask=mask, bias=-1e9 * jnp.ones((1, 1, 3, 3)))[0] ** 2).sum()
 
-    assert np.isfinite(attend(q, k, v, mask=mask)).all()
+    assert np.isfinite(run_attend(q, k, v, mask)).all()
     for grad in jax.jit(jax.grad(first_row, argnums=(0, 1, 2)))(q, k, v):
-        assert np.isfinite(grad).all() and not grad[1].any()
+        assert np.isfinite(grad).all() and not np.array(grad)[1].any()
 
 
 def test_attend_takes_masks_pair_by_pair_too():
     q, k, v = (draw_normal(1, 4, 2, 8, seed=i) for i in range(3))
     np.testing.assert_array_equal(
-        attend(q, k, v, mask=make_causal_mask().make_dense(4, 4)),
-        attend(q, k, v, mask=make_causal_mask()),
+        run_attend(q, k, v, np.array(make_causal_mask().make_dense(4, 4))),
+        run_attend(q, k, v, make_causal_mask()),
     )
 
 
 def test_attention_reads_memory_and_keeps_its_types():
     attention = Attention(2, head_width=3)
     x, memory = draw_normal(1, 4, 8), draw_normal(1, 6, 8, seed=1)
-    params = attention.init(KEY, x, memory)
+    params = init_module(attention, x, memory)
     assert jax.tree.map(jnp.shape, params["params"]) == {
         "query": {"kernel": (8, 2, 3), "bias": (2, 3)},
         "key": {"kernel": (8, 2, 3), "bias": (2, 3)},
@@ -117,7 +131,7 @@ def test_attention_reads_memory_and_keeps_its_types():
 
 def test_attention_refuses_a_width_that_heads_do_not_divide():
     with pytest.raises(ValueError, match="width of 8 does not divide into 3 heads"):
-        Attention(3).init(KEY, draw_normal(1, 2, 8))
+        jax.eval_shape(Attention(3).init, KEY, draw_normal(1, 2, 8))
 
 
 def test_attention_dropout_drops_weights_and_keeps_their_mean():
@@ -132,16 +146,18 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean():
         2, dropout=partial(Dropout, 0.25), ops=PLAIN._replace(attend=note_dropout)
     )
     x = draw_normal(8, 64, 8)
-    params = attention.init(KEY, x)
-    params["params"]["out"] = {"kernel": jnp.full((2, 4, 8), 0.125), "bias": jnp.zeros(8)}
-    calm = attention.apply(params, x)
-    wild = attention.apply(params, x, train=True, rngs={"dropout": KEY})
+    params = init_module(attention, x)
+    params["params"]["out"] = {
+        "kernel": np.full((2, 4, 8), 0.125, np.float32),
+        "bias": np.zeros(8, np.float32),
+    }
+    calm = run_module(attention, params, x)
+    learn = jax.jit(lambda key: attention.apply(params, x, train=True, rngs={"dropout": key}))
+    wild = np.array(learn(KEY))
     np.testing.assert_allclose(calm, 1.0, rtol=1e-5)
     assert seen[-2] is None and seen[-1] is not None
     assert wild.std() > 0.01 and abs(wild.mean() - 1) < 0.01
-    assert not np.array_equal(
-        wild, attention.apply(params, x, train=True, rngs={"dropout": jax.random.key(1)})
-    )
+    assert not np.array_equal(wild, learn(jax.random.key(1)))
 
 
 # ---- linear, norms, mlp ----------------------------------------------------------
@@ -150,10 +166,10 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean():
 def test_dense_over_two_dimensions():
     x = draw_normal(2, 5, 3, 4)
     dense = Dense(6, num_contracting_dims=2, kernel_init=FAN_IN)
-    params = dense.init(KEY, x)
+    params = init_module(dense, x)
     kernel = params["params"]["kernel"]
     np.testing.assert_allclose(
-        dense.apply(params, x), np.einsum("blhk,hkd->bld", x, kernel), atol=1e-5
+        run_module(dense, params, x), np.einsum("blhk,hkd->bld", x, kernel), atol=1e-5
     )
 
 
@@ -164,44 +180,49 @@ def test_initialisers(init, deviation, largest):
     """A normal truncated at two deviations has 0.8796 of its deviation; the fan-in of [30, 10, 400]
     over two axes is 300.
     """
-    kernel = Dense(400, num_contracting_dims=2, kernel_init=init).init(KEY, draw_normal(1, 30, 10))[
-        "params"
-    ]["kernel"]
+    dense = Dense(400, num_contracting_dims=2, kernel_init=init)
+    kernel = init_module(dense, draw_normal(1, 30, 10))["params"]["kernel"]
     assert kernel.shape == (30, 10, 400)
     assert abs(kernel.std() / deviation - 1) < 0.02 and abs(kernel).max() <= largest
 
 
 def test_embed_unknown_id_is_nan_and_scores_are_float32():
     embed = Embed(5, 4)
-    params = embed.init(KEY, jnp.array([0]))
-    assert np.isnan(embed.apply(params, jnp.array([5]))).all()
+    params = init_module(embed, np.array([0]))
+    assert np.isnan(run_module(embed, params, np.array([5]))).all()
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     x = draw_normal(2, 4, dtype=jnp.bfloat16)
-    scores = embed.apply(low, x, method="attend")
+    scores = run_module(embed, low, x, method="attend")
     exact = np.asarray(x, np.float64) @ np.asarray(low["params"]["embedding"], np.float64).T
-    assert embed.apply(low, jnp.array([1])).dtype == jnp.bfloat16 and scores.dtype == jnp.float32
+    assert (
+        jax.eval_shape(embed.apply, low, np.array([1])).dtype == jnp.bfloat16
+        and scores.dtype == jnp.float32
+    )
     np.testing.assert_allclose(scores, exact, atol=1e-7)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_layer_norm_is_the_formula(offset):
     """The variance is right far from zero too, where a difference of two squares would lose it."""
-    x, norm = draw_normal(3, 64) + offset, LayerNorm(1e-12)
+    x, norm = draw_normal(3, 64) + np.float32(offset), LayerNorm(1e-12)
     params = {"params": {"scale": draw_normal(64, seed=1), "bias": draw_normal(64, seed=2)}}
     wide = np.asarray(x, np.float64)
     expected = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
     expected = expected * np.asarray(params["params"]["scale"]) + np.asarray(
         params["params"]["bias"]
     )
-    np.testing.assert_allclose(norm.apply(params, x), expected, atol=1e-5 if offset == 0 else 2e-3)
+    np.testing.assert_allclose(
+        run_module(norm, params, x), expected, atol=1e-5 if offset == 0 else 2e-3
+    )
 
 
 def test_rms_norm_takes_no_mean_away():
     x, norm = draw_normal(3, 64) + 2.0, RMSNorm(1e-6)
     params = {"params": {"scale": draw_normal(64, seed=1)}}
     expected = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6) * params["params"]["scale"]
-    np.testing.assert_allclose(norm.apply(params, x), expected, atol=1e-5)
-    assert jax.tree.map(jnp.shape, norm.init(KEY, x)) == {"params": {"scale": (64,)}}
+    np.testing.assert_allclose(run_module(norm, params, x), expected, atol=1e-5)
+    shapes = jax.tree.map(jnp.shape, jax.eval_shape(norm.init, KEY, x))
+    assert shapes == {"params": {"scale": (64,)}}
 
 
 @pytest.mark.parametrize("norm", [LayerNorm(), RMSNorm()])
@@ -209,11 +230,12 @@ def test_norms_compute_in_float32_and_answer_in_the_inputs_type(norm):
     x = (draw_normal(4, 512) * 300).astype(
         jnp.bfloat16
     )  # the sum of squares needs more than 8 bits
-    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), norm.init(KEY, x))
-    y = norm.apply(params, x)
+    first = init_module(norm, x)
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), first)
+    y = run_module(norm, params, x)
     assert y.dtype == jnp.bfloat16
-    exact = norm.apply(norm.init(KEY, x), x.astype(jnp.float32))
-    np.testing.assert_allclose(y.astype(jnp.float32), exact, rtol=2**-8)
+    exact = run_module(norm, first, x.astype(jnp.float32))
+    np.testing.assert_allclose(np.float32(y), exact, rtol=2**-8)
 
 
 def test_gelu_and_its_approximation():
@@ -224,29 +246,33 @@ def test_gelu_and_its_approximation():
 
 
 def test_activations_are_computed_in_float32_and_rounded_once():
-    x = draw_normal(4, 8, dtype=jnp.bfloat16) * 2
-    for act in (gelu, gelu_tanh):
+    x = (2 * draw_normal(4, 8)).astype(jnp.bfloat16)
+
+    @partial(jax.jit, static_argnums=0)
+    def differentiate(act, x, pulled):
         y, back = jax.vjp(act, x)
-        wide, wide_back = jax.vjp(act, x.astype(jnp.float32))
+        return y, back(pulled)[0]
+
+    for act in (gelu, gelu_tanh):
+        y = np.array(jax.jit(act)(x))
+        y, found = jax.device_get(differentiate(act, x, y))
+        wide, exact = jax.device_get(differentiate(act, np.float32(x), np.float32(y)))
         assert y.dtype == jnp.bfloat16
         np.testing.assert_array_equal(y, wide.astype(jnp.bfloat16))
-        expected = wide_back(y.astype(jnp.float32))[0].astype(jnp.bfloat16)
-        np.testing.assert_array_equal(back(y)[0], expected)
+        np.testing.assert_array_equal(found, exact.astype(jnp.bfloat16))
 
 
 def test_mlps_are_their_formulas():
     x = draw_normal(2, 3, 4)
-    params = Mlp(6, activation=nn.relu).init(KEY, x)["params"]
+    params = init_module(Mlp(6, activation=nn.relu), x)["params"]
     up, down = params["up"]["kernel"], params["down"]["kernel"]
-    np.testing.assert_allclose(
-        Mlp(6, activation=nn.relu).apply({"params": params}, x), nn.relu(x @ up) @ down, atol=1e-6
-    )
+    found = run_module(Mlp(6, activation=nn.relu), {"params": params}, x)
+    np.testing.assert_allclose(found, np.maximum(x @ up, 0) @ down, atol=1e-6)
     gated = GatedMlp(6, activation=nn.relu, use_bias=False, kernel_init=FAN_IN)
-    params = gated.init(KEY, x)["params"]
+    params = init_module(gated, x)["params"]
     gate, up, down = (params[name]["kernel"] for name in ("gate", "up", "down"))
-    np.testing.assert_allclose(
-        gated.apply({"params": params}, x), (nn.relu(x @ gate) * (x @ up)) @ down, atol=1e-5
-    )
+    found = run_module(gated, {"params": params}, x)
+    np.testing.assert_allclose(found, (np.maximum(x @ gate, 0) * (x @ up)) @ down, atol=1e-5)
 
 
 # ---- wiring and depth ------------------------------------------------------------
@@ -271,8 +297,8 @@ class Double(nn.Module):
 def test_post_and_pre_norm_are_their_equations():
     x = jnp.ones((1, 2, 4))
     parts = dict(attention=partial(Add, 3.0), mlp=partial(Add, 5.0), norm=Double)
-    post = PostNormLayer(**parts).apply({}, x, False)
-    pre = PreNormLayer(**parts, cross=partial(Add, 7.0)).apply({}, x, False)
+    run = lambda layer: np.array(jax.jit(lambda: layer.apply({}, x, False))())  # noqa: E731
+    post, pre = run(PostNormLayer(**parts)), run(PreNormLayer(**parts, cross=partial(Add, 7.0)))
     assert (post == 2 * (2 * (1 + 3) + 5)).all() and (pre == 1 + 3 + 7 + 5).all()
 
 
@@ -283,6 +309,11 @@ class Layer(nn.Module):
     def __call__(self, x, train, bias=0.0):
         y = nn.tanh(Dense(x.shape[-1], kernel_init=FAN_IN, name="dense")(x)) + bias
         return x + Dropout(0.5)(y, deterministic=not train)
+
+
+def init_stack(stack, x):
+    """Return the variables of a stack of `Layer`, as arrays of NumPy."""
+    return jax.device_get(jax.jit(lambda x: stack.init(KEY, x, False))(x))
 
 
 def outputs_and_gradients(params, x, bias, **kw):
@@ -296,7 +327,7 @@ def outputs_and_gradients(params, x, bias, **kw):
 
 def test_stack_is_the_same_scanned_unrolled_and_rematerialised(unroll):
     x, bias = draw_normal(2, 3, 4), draw_normal(1, 3, 4, seed=5)
-    params = Stack(Layer, 3).init(KEY, x, False)["params"]
+    params = init_stack(Stack(Layer, 3), x)["params"]
     assert jax.tree.map(jnp.shape, params) == {
         "layers": {"dense": {"kernel": (3, 4, 4), "bias": (3, 4)}}
     }
@@ -319,12 +350,12 @@ def test_stack_is_the_same_scanned_unrolled_and_rematerialised(unroll):
 def test_stack_layers_begin_different_and_drop_differently(scan):
     x = jnp.zeros((1, 64, 4))
     stack = Stack(Layer, 2, scan=scan)
-    params = stack.init(KEY, x, False)["params"]
+    params = init_stack(stack, x)["params"]
     leaves = [leaf for leaf in jax.tree.leaves(params) if leaf.any()]
     first, second = leaves[0] if scan else leaves
     assert not np.allclose(first, second)
-    zero = jax.tree.map(jnp.zeros_like, params)
-    y = stack.apply({"params": zero}, x, True, bias=1.0, rngs={"dropout": KEY})
+    zero = jax.tree.map(np.zeros_like, params)
+    y = jax.jit(lambda: stack.apply({"params": zero}, x, True, bias=1.0, rngs={"dropout": KEY}))()
     assert set(np.unique(y)) == {0.0, 2.0, 4.0}  # with one mask for both layers, never 2
 
 
@@ -337,7 +368,8 @@ class Twice(nn.Module):
 @pytest.mark.parametrize("scan", [True, False])
 def test_stack_constrains_the_top_of_each_layer(scan):
     ops = PLAIN._replace(constrain=lambda x: x + 1)
-    y = Stack(Twice, 3, scan=scan, ops=ops).apply({}, jnp.ones((1, 1, 1)), False)
+    stack = Stack(Twice, 3, scan=scan, ops=ops)
+    y = jax.jit(lambda: stack.apply({}, jnp.ones((1, 1, 1)), False))()
     assert y == 2 * (2 * (2 * (1 + 1) + 1) + 1)
 
 
@@ -347,7 +379,7 @@ def test_remat_computes_layers_again(scan):
 
     def print_jaxpr(remat):
         stack = Stack(Layer, 2, scan=scan, remat=remat)
-        params = stack.init(KEY, x, False)
+        params = jax.eval_shape(lambda: stack.init(KEY, x, False))
         return str(
             jax.make_jaxpr(jax.grad(lambda params: stack.apply(params, x, False).sum()))(params)
         )
