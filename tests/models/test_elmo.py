@@ -62,6 +62,13 @@ def lay_out(sentences, length):
     return characters, mask
 
 
+def log_softmax(scores):
+    """Return the logarithms of the probabilities in float64."""
+    scores = np.float64(scores)
+    largest = scores.max(axis=-1, keepdims=True)
+    return scores - largest - np.log(np.exp(scores - largest).sum(axis=-1, keepdims=True))
+
+
 # ---- sizes -----------------------------------------------------------------------
 
 
@@ -114,7 +121,7 @@ def test_states_are_carried_in_both_directions(model, params, datasets):
     first, second = SENTENCES
     (_, states) = elmo_numpy.read_sentence(first, datasets)
     layers, _ = elmo_numpy.read_sentence(second, datasets, states=states)
-    read = partial(model.apply, method="encode", mutable=[CARRY, "intermediates"])
+    read = jax.jit(partial(model.apply, method="encode", mutable=[CARRY, "intermediates"]))
     characters, mask = lay_out([first], 8)
     _, behind = read({"params": params}, characters, mask)
     characters, mask = lay_out([second], 3)
@@ -122,14 +129,14 @@ def test_states_are_carried_in_both_directions(model, params, datasets):
     for found, expected in zip(
         seen["intermediates"]["bilm"]["hidden_states"][0], layers, strict=True
     ):
-        np.testing.assert_allclose(found[0], expected, atol=2e-5)
+        np.testing.assert_allclose(np.array(found)[0], expected, atol=2e-5)
 
 
 def test_logits_of_both_directions(model, params, datasets):
     """The backward direction reads a row of its own from the end, and shares the softmax."""
     characters, _ = lay_out([SENTENCES[0]], 6)
     other = characters[:, [0, 3, 1, 4, 2, 5]]
-    forward, backward, _ = model.apply({"params": params}, characters, other)
+    forward, backward, _ = jax.jit(model.apply)({"params": params}, characters, other)
     words = [SENTENCES[0][i] for i in (0, 3, 1, 4, 2, 5)]
     D, table = model.config.width, np.float64(params["target_embedding"]["embedding"])
     for found, sentence, half in (
@@ -138,7 +145,7 @@ def test_logits_of_both_directions(model, params, datasets):
     ):
         layers, _ = elmo_numpy.read_sentence(sentence, datasets)
         expected = layers[-1][:, half] @ table.T + params["lm_head"]["bias"]
-        np.testing.assert_allclose(found[0], expected, atol=2e-5)
+        np.testing.assert_allclose(np.array(found)[0], expected, atol=2e-5)
 
 
 # ---- targets ---------------------------------------------------------------------
@@ -147,9 +154,8 @@ def test_logits_of_both_directions(model, params, datasets):
 def test_words_without_a_target_count_as_unknown(model, params):
     characters, _ = lay_out([SENTENCES[0]], 6)
     labels = np.array([[0, 39, 40, 41, 10**6, 5]])
-    states = model.apply(
-        {"params": params}, characters, characters, labels, labels[:, ::-1], method="compute_states"
-    )
+    read = jax.jit(partial(model.apply, method="compute_states"))
+    states = read({"params": params}, characters, characters, labels, labels[:, ::-1])
     assert states.forward_labels_BL.tolist() == [[0, 39, 1, 1, 1, 5]]
     assert states.backward_labels_BL.tolist() == [[5, 1, 1, 1, 39, 0]]
     assert states.forward_scores is None
@@ -160,7 +166,8 @@ def test_a_softmax_of_many_samples_is_that_of_all_targets(config, params):
     characters, _ = lay_out([SENTENCES[0]], 6)
     labels = np.array([[0, 39, 4, 2, 17, 5]])
 
-    def read(samples, train):
+    @partial(jax.jit, static_argnums=(1, 2))
+    def read(params, samples, train):
         return build(dataclasses.replace(config, samples=samples)).apply(
             {"params": params},
             *(characters, characters, labels, labels),
@@ -169,14 +176,14 @@ def test_a_softmax_of_many_samples_is_that_of_all_targets(config, params):
             method="compute_states",
         )
 
-    logits, _, _ = build(config).apply({"params": params}, characters)
-    scores_V = jax.nn.log_softmax(logits)
+    logits, _, _ = jax.jit(build(config).apply)({"params": params}, characters)
+    scores_V = log_softmax(logits)
     expected = np.take_along_axis(np.asarray(scores_V), labels[..., None], -1)[..., 0]
-    many = jax.nn.log_softmax(read(200_000, train=True).forward_scores)[..., 0]
+    many = log_softmax(read(params, 200_000, True).forward_scores)[..., 0]
     np.testing.assert_allclose(many, expected, atol=1e-3)
-    few = jax.nn.log_softmax(read(3, train=True).forward_scores)[..., 0]
+    few = log_softmax(read(params, 3, True).forward_scores)[..., 0]
     assert np.abs(few - expected).max() > 0.1
-    assert read(3, train=False).forward_scores is None
+    assert read(params, 3, False).forward_scores is None
 
 
 def test_samples_teach_the_probabilities_of_all_targets(config, params):
@@ -232,6 +239,7 @@ def test_representations_of_a_frozen_model_have_no_dropout(config, params):
     encoder = build(dataclasses.replace(config, dropout=0.5).as_encoder())
     characters, mask = lay_out(SENTENCES, 6)
 
+    @jax.jit
     def encode(seed):
         return encoder.apply(
             {"params": params},
@@ -245,7 +253,7 @@ def test_representations_of_a_frozen_model_have_no_dropout(config, params):
 
 
 def test_characters_begin_on_both_sides_of_0():
-    drawn = init_characters(jax.random.key(0), (261, 16))
+    drawn = np.array(jax.jit(lambda: init_characters(jax.random.key(0), (261, 16)))())
     assert -1 <= drawn.min() < -0.99 and 0.99 < drawn.max() <= 1 and abs(drawn.mean()) < 0.05
 
 

@@ -67,7 +67,7 @@ def test_attention_is_that_of_the_paper(sharing):
     x_BND = np.random.default_rng(1).standard_normal((3, N, D)).astype(np.float32)
     noisy = np.where(mask[..., None], x_BND, np.nan).astype(np.float32)
     found = jax.jit(model.apply)({"params": params}, noisy, mask=make_padding_mask(mask), **shared)
-    for row, length, x_ND in zip(found, (12, 7, 0), x_BND, strict=True):
+    for row, length, x_ND in zip(np.array(found), (12, 7, 0), x_BND, strict=True):
         expected = attend_by_the_paper(params, shared, x_ND[:length])
         np.testing.assert_allclose(row[:length], expected, rtol=1e-4, atol=1e-4)
 
@@ -93,7 +93,9 @@ def test_the_identity_as_projection_is_full_attention(make, sharing):
     theirs, ours = flatten_params(params["bert"]), flatten_params(make(config)[1]["linformer"])
     assert {path.endswith("projection") for path in ours.keys() - theirs.keys()} == {True}
     merged = {
-        path: theirs[path] if path in theirs else jnp.broadcast_to(jnp.eye(N), leaf.shape)
+        path: theirs[path]
+        if path in theirs
+        else np.broadcast_to(np.eye(N, dtype=np.float32), leaf.shape)
         for path, leaf in ours.items()
     }
     ids = np.random.default_rng(0).integers(0, 50, (2, N)).astype(np.int32)
@@ -133,7 +135,8 @@ def test_projections_begin_with_the_variance_of_the_authors():
     """A Linear from N to R with Xavier's uniform and a gain of 1 / sqrt(2)."""
     for sharing in ("none", "key-value"):
         model = LinformerAttention(H, length=512, rank=128, sharing=sharing)
-        params = jax.jit(model.init)(jax.random.key(0), jnp.ones((1, 2, D)))["params"]
+        init = jax.jit(model.init)
+        params = jax.device_get(init(jax.random.key(0), np.ones((1, 2, D), np.float32))["params"])
         for name, leaf in params.items():
             if name.endswith("projection"):
                 np.testing.assert_allclose(leaf.std(), 640**-0.5, rtol=0.02)
@@ -161,7 +164,7 @@ def test_time_and_memory_are_linear_in_the_length(sharing):
     """
     found = {}
     for L in (2_048, 8_192):
-        shared = {"projection": jnp.ones((L, 8))} if sharing == "layerwise" else {}
+        shared = {"projection": np.ones((L, 8), np.float32)} if sharing == "layerwise" else {}
         model = LinformerAttention(H, length=L, rank=8, sharing=sharing)
         found[L] = np.array(
             [*measure_gradient(model, L, **shared), *measure_gradient(Attention(H), L)]

@@ -38,8 +38,10 @@ TOKENS = np.random.default_rng(0).integers(0, 50, (2, 18)).astype(np.int32)
 
 
 @pytest.mark.parametrize("scan", [True, False])
-def test_logits_are_those_of_transformers(golden, scan):
-    """With the same rotations: rows shorter than a chunk, padded to chunks, and of whole chunks."""
+def test_logits_are_those_of_transformers(golden, often, scan):
+    """With the same rotations: rows shorter than a chunk, padded to chunks, and of whole chunks. Of
+    layers that are not scanned, the board tries all lengths.
+    """
     found, convert = golden("reformer"), CONVERTERS["reformer"]
     config = dataclasses.replace(convert.from_hf_config(found.config), scan=scan)
     assert config.layers == ("local", "lsh", "lsh") and config.hashing.buckets == (2, 4)
@@ -50,7 +52,7 @@ def test_logits_are_those_of_transformers(golden, scan):
     )
     params, report = convert.from_hf(config, found.weights, fresh)
     assert report.missing == report.unused == () and len(found.inputs) == 4
-    for length, ids in found.inputs.items():
+    for length, ids in list(found.inputs.items())[: 4 if scan else often(2, 4)]:
         logits = jax.jit(model.apply)({"params": params}, ids)
         np.testing.assert_allclose(logits, found.outputs[length], atol=3e-5, err_msg=length)
     exported = convert.to_hf(config, params)
@@ -136,10 +138,11 @@ def test_a_packed_text_reads_itself_alone(make):
     model, params = make(TINY)
     segment_ids = jnp.asarray(np.broadcast_to(1 + (np.arange(18) >= 7), (2, 18)).astype(np.int32))
     run = jax.jit(lambda tokens: model.apply({"params": params}, tokens, segment_ids))
-    found, other = run(TOKENS), run(np.where(np.arange(18) < 7, 49 - TOKENS, TOKENS))
+    changed = np.where(np.arange(18) < 7, 49 - TOKENS, TOKENS)
+    found, other = np.array(run(TOKENS)), np.array(run(changed))
     np.testing.assert_array_equal(found[:, 7:], other[:, 7:])
     assert (np.abs(found - other)[:, :7].max(-1) > 1e-3).all()
-    alone = jax.jit(model.apply)({"params": params}, TOKENS)
+    alone = np.array(jax.jit(model.apply)({"params": params}, TOKENS))
     assert (np.abs(found - alone)[:, 8:].max(-1) > 1e-4).any()
 
 
@@ -153,7 +156,7 @@ def test_rows_are_hashed_alike_in_evaluation_and_newly_in_training(make):
     )
     for layers, differs in ((("local", "lsh"), True), (("local",), False)):
         model, params = make(dataclasses.replace(TINY, layers=layers))
-        one, again, other = (score(model, params, seed) for seed in (0, 0, 1))
+        one, again, other = (np.array(score(model, params, seed)) for seed in (0, 0, 1))
         np.testing.assert_array_equal(one, again)
         assert bool(np.abs(one - other).max() > 1e-3) == differs
         calm = jax.jit(model.apply)({"params": params}, TOKENS)
@@ -166,8 +169,9 @@ def test_a_feed_forward_network_in_chunks_is_the_same(make):
     def compute_loss(params, model):
         return jnp.square(model.apply({"params": params}, TOKENS)).mean()
 
-    model, params = make(TINY)
-    chunked = build(dataclasses.replace(TINY, mlp_chunk=5))
+    config = dataclasses.replace(TINY, depth=2, layers=("local",))
+    model, params = make(config)
+    chunked = build(dataclasses.replace(config, mlp_chunk=5))
     run = jax.jit(jax.value_and_grad(compute_loss), static_argnums=1)
     for found, expected in zip(
         *(jax.tree.leaves(run(params, each)) for each in (chunked, model)), strict=True
@@ -178,9 +182,8 @@ def test_a_feed_forward_network_in_chunks_is_the_same(make):
 def test_states_and_weights_of_layers_are_captured(make):
     """Of chunks: each query's weights sum to 1, and are 0 for later tokens and far chunks."""
     model, params = make(TINY)
-    seen = jax.jit(
-        lambda params: capture_activations(model, params, TOKENS, method="compute_states")
-    )(params)
+    capture = jax.jit(partial(capture_activations, model, method="compute_states"))
+    seen = jax.tree.map(np.array, capture(params, TOKENS))
     assert [leaf.shape for leaf in seen.hidden_states] == [(2, 18, 24)] * 4 + [(2, 18, 48)]
     weights, i = seen.attention_weights["attention"], np.arange(18)
     assert len(weights) == 4
@@ -202,8 +205,8 @@ WIDE = dataclasses.replace(TINY, hashing=Hashing(chunk=32), local=LocalChunks(32
     ("config", "oracle", "prompt"),
     [
         (WIDE, WIDE, 9),
-        (dataclasses.replace(TINY, layers=("local",)), None, 9),
-        (dataclasses.replace(TINY, local=LocalChunks(32, 0.0)), WIDE, 4),
+        (dataclasses.replace(TINY, depth=2, layers=("local",)), None, 9),
+        (dataclasses.replace(TINY, depth=2, local=LocalChunks(32, 0.0)), WIDE, 4),
     ],
     ids=["one chunk", "local", "hashed"],
 )
@@ -212,11 +215,12 @@ def test_a_continuation_is_the_plain_loop(make, config, oracle, prompt):
     attention is local. A step of a hashed layer attends to all tokens before, as full attention.
     """
     model, params = make(config)
-    params = jax.tree.map(lambda leaf: 3 * leaf, params)
+    params = jax.tree.map(lambda leaf: 3 * np.array(leaf), params)
     lengths, row = np.array([prompt, prompt - 1]), np.arange(2)
     prompts = TOKENS[:, :prompt]
     found = continue_prompts(*unstack_model(model, params), prompts, lengths, length=15)
-    score = jax.jit(partial(build(oracle or config).apply, {"params": params}))
+    plain = dataclasses.replace(oracle or config, depth=config.depth)
+    score = jax.jit(partial(build(plain).apply, {"params": params}))
     tokens = np.pad(prompts, ((0, 0), (0, 15)))
     for t in range(15):
         logits = np.asarray(score(tokens))

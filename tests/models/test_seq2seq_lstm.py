@@ -275,7 +275,7 @@ def test_a_step_without_a_prompt_is_refused(case):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_beam_of_all_prefixes_finds_the_likeliest(make, name, request):
+def test_a_beam_of_all_prefixes_finds_the_likeliest(make, request, name):
     """Two tokens of a vocabulary of 50: 50 beams are an exhaustive search."""
     if name not in SEARCHED:
         request.getfixturevalue("whole")

@@ -89,7 +89,7 @@ def test_logits_are_those_of_the_equations(make, config):
     model, params = make(config)
     logits = jax.jit(model.apply)({"params": params}, TOKENS)
     params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-    for found, tokens in zip(logits, TOKENS, strict=True):
+    for found, tokens in zip(np.array(logits), TOKENS, strict=True):
         np.testing.assert_allclose(found, compute_by_formula(config, params, tokens), atol=2e-5)
 
 
@@ -106,7 +106,8 @@ def test_the_model_of_enwik8_has_95_million_parameters():
 def test_the_initial_weights_are_those_of_section_6():
     """Standard deviations of 0.125 / sqrt(inputs); the output begins with the uniform guess."""
     config = dataclasses.replace(TINY, vocab=500, width=48, mlp=300, stride=24, length=480)
-    params = jax.jit(build(config).init)(jax.random.key(0), TOKENS[:, :4])["params"]
+    init = jax.jit(build(config).init)
+    params = jax.device_get(init(jax.random.key(0), TOKENS[:, :4])["params"])
     layer, tables, wide = params["decoder"]["layers"], params["embeddings"], math.sqrt(48)
     residual = 1 / math.sqrt(2 * config.depth)
     for leaf, std in (
@@ -131,7 +132,7 @@ def test_a_continuation_is_the_plain_loop(make, name):
     the end of a block, up to the last of 24 positions.
     """
     model, params = make(CONFIGS[name])
-    params = jax.tree.map(lambda leaf: 3 * leaf, params)
+    params = jax.tree.map(lambda leaf: 3 * np.array(leaf), params)
     lengths, row = np.array([9, 4]), np.arange(2)
     found = continue_prompts(*unstack_model(model, params), TOKENS[:, :9], lengths, length=15)
     score = jax.jit(partial(model.apply, {"params": params}))
@@ -150,10 +151,11 @@ def test_a_packed_text_reads_itself_alone(make, config):
     model, params = make(config)
     segment_ids = jnp.asarray(np.broadcast_to(1 + (np.arange(18) >= 7), (2, 18)).astype(np.int32))
     run = jax.jit(lambda tokens: model.apply({"params": params}, tokens, segment_ids))
-    found, other = run(TOKENS), run(np.where(np.arange(18) < 7, 49 - TOKENS, TOKENS))
+    changed = np.where(np.arange(18) < 7, 49 - TOKENS, TOKENS)
+    found, other = np.array(run(TOKENS)), np.array(run(changed))
     np.testing.assert_array_equal(found[:, 7:], other[:, 7:])
     assert (np.abs(found - other)[:, :7].max(-1) > 1e-3).all()
-    alone = jax.jit(model.apply)({"params": params}, TOKENS)
+    alone = np.array(jax.jit(model.apply)({"params": params}, TOKENS))
     np.testing.assert_allclose(found[:, :7], alone[:, :7], atol=1e-5)
     assert (np.abs(found - alone)[:, 8:].max(-1) > 1e-4).any()
 
