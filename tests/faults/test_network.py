@@ -3,7 +3,6 @@
 import contextlib
 import ipaddress
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import time
 import pytest
 
 from pretrain.workdir import metrics_file
+from tests import forks
 
 ROOT = pathlib.Path(__file__).parents[2]
 LISTEN = "0A"  # the state of /proc/net/tcp
@@ -68,28 +68,36 @@ def network_address():
     return None if ipaddress.ip_address(address).is_loopback else address
 
 
+# Gives the machine another name for this process and those that it starts, then runs the program.
+RENAME = """
+import ctypes, os, pathlib, socket, sys
+NEWUTS, NEWUSER, SET_DUMPABLE = 0x04000000, 0x10000000, 4
+libc, ids = ctypes.CDLL(None, use_errno=True), (os.getuid(), os.getgid())
+if libc.unshare(NEWUTS | NEWUSER):
+    raise OSError(ctypes.get_errno(), "unshare")
+libc.prctl(SET_DUMPABLE, 1, 0, 0, 0)  # else /proc hides its files from this user
+pathlib.Path("/proc/self/setgroups").write_text("deny")
+for name, number in zip(("uid_map", "gid_map"), ids):
+    pathlib.Path("/proc/self", name).write_text(f"0 {number} 1")
+socket.sethostname("ADDRESS")
+"""
+RUN = """
+from pretrain.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def rename_machine():
-    """Return a command prefix that makes the machine's own name resolve to a network interface; []
-    if that is not permitted.
+    """Return a program that makes the machine's own name resolve to a network interface, or "" if
+    that is not permitted.
     """
     address = network_address()
-    words = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--uts",
-        "sh",
-        "-c",
-        f'hostname {address} && exec "$@"',
-        "sh",
-    ]
-    if (
-        address is None
-        or not shutil.which("unshare")
-        or subprocess.run([*words, "true"], capture_output=True).returncode
-    ):
-        return []
-    return words
+    if address is None:
+        return ""
+    rename = RENAME.replace("ADDRESS", address)
+    command = [sys.executable, "-c", rename + "print(socket.gethostname())"]
+    done = forks.run(command, capture_output=True, text=True)
+    return rename if done.stdout == f"{address}\n" else ""
 
 
 @pytest.mark.skipif(
@@ -99,12 +107,10 @@ def rename_machine():
 def test_a_local_run_listens_on_loopback_only(
     renamed, configured, often, tmp_path, record_property
 ):
-    prefix = rename_machine()
-    if not renamed:
-        if prefix and often(True, False):
-            pytest.skip("the renamed machine is the harder case; both are for the whole board")
-        prefix = []
-    if renamed and not prefix:
+    rename = rename_machine()
+    if not renamed and rename and often(True, False):
+        pytest.skip("the renamed machine is the harder case; both are for the whole board")
+    if renamed and not rename:
         pytest.skip("the machine's name cannot be changed for one process here")
     workdir = tmp_path / "run"
     words = [
@@ -116,8 +122,9 @@ def test_a_local_run_listens_on_loopback_only(
         "train.steps=100000",
         "evaluate.every=0",
     ]
-    run = subprocess.Popen(
-        [*prefix, sys.executable, "-m", "pretrain", "local", "2", *map(str, words)],
+    program = ["-c", rename + RUN] if renamed else ["-m", "pretrain"]
+    run = forks.Popen(
+        [sys.executable, *program, "local", "2", *map(str, words)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
