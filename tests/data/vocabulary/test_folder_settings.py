@@ -172,15 +172,30 @@ def open_auto(folder):
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def assert_same(vocabulary, family, theirs, lines):
-    """The ids are those of AutoTokenizer, whether it splits special tokens in a text or not."""
+def encode_in_all_ways(theirs, lines):
+    """Return AutoTokenizer's ids: with special tokens around a line, without, and with those in the
+    line split.
+    """
+    return [
+        theirs(lines, **how)["input_ids"]
+        for how in (
+            dict(add_special_tokens=True),
+            dict(add_special_tokens=False),
+            dict(add_special_tokens=False, split_special_tokens=True),
+        )
+    ]
+
+
+def assert_same(vocabulary, family, theirs, lines, expected=None):
+    """The ids are those of AutoTokenizer, whether it splits special tokens in a text or not;
+    expected: what it gave before.
+    """
     ours = build_tokenizer(vocabulary, family)
-    for add in (True, False):
-        expected = theirs(lines, add_special_tokens=add)["input_ids"]
-        found = [encoding.ids for encoding in ours.encode_batch(lines, add_special_tokens=add)]
-        report_first(lines, found, expected, theirs)
-    expected = theirs(lines, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    report_first(lines, vocabulary.encode_batch(lines), expected, theirs)
+    whole, bare, split = expected or encode_in_all_ways(theirs, lines)
+    for add, ids in ((True, whole), (False, bare)):
+        encodings = ours.encode_batch_fast(lines, add_special_tokens=add)
+        report_first(lines, [encoding.ids for encoding in encodings], ids, theirs)
+    report_first(lines, vocabulary.encode_batch(lines), split, theirs)
 
 
 def report_first(lines, found, expected, theirs):
@@ -199,21 +214,24 @@ def test_ids_are_those_of_auto_tokenizer(released, tmp_path):
     theirs, vocabulary = open_auto(folder), read_vocabulary(folder)
     assert len(lines) == 1000
     assert vocabulary.size == len(theirs)
-    assert_same(vocabulary, family, theirs, lines)
+    expected = encode_in_all_ways(theirs, lines)
+    assert_same(vocabulary, family, theirs, lines, expected)
     theirs.save_pretrained(tmp_path / "again")
     shutil.copy(folder / "config.json", tmp_path / "again")
-    assert_same(read_vocabulary(tmp_path / "again"), family, theirs, lines)
+    assert_same(read_vocabulary(tmp_path / "again"), family, theirs, lines, expected)
     vocabulary.save(tmp_path / "workdir")
     loaded = load_vocabulary(tmp_path / "workdir")
     assert loaded == vocabulary
-    assert_same(loaded, family, theirs, lines)
+    assert_same(loaded, family, theirs, lines, expected)
     (tmp_path / "exported").mkdir()
     write_tokenizer(loaded, family, tmp_path / "exported")
     shutil.copy(folder / "config.json", tmp_path / "exported")
-    assert_same(loaded, family, open_auto(tmp_path / "exported"), lines)
+    found = encode_in_all_ways(open_auto(tmp_path / "exported"), lines)
+    for ids, expected_ids in zip(found, expected, strict=True):
+        report_first(lines, ids, expected_ids, theirs)
     exported = read_vocabulary(tmp_path / "exported")
     assert exported == vocabulary
-    assert_same(exported, family, theirs, lines)
+    assert_same(exported, family, theirs, lines, expected)
 
 
 def write_folder(folder, files, family, **contents):
