@@ -1,6 +1,7 @@
 """Runs of ViT: the loss of mixtures, equal parameters on meshes, and a run that is killed."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -49,8 +50,10 @@ def make_run(store, model=VIT, objective=OBJECTIVE):
 
 def compute_sums(scores, batch, smoothing=0.0):
     loss = find_loss("image_classification")
-    arrays = {key: jnp.asarray(value) for key, value in batch.items()}
-    return loss.compute_sums(jnp.asarray(scores), ScoreTokens(None, 1.0, smoothing), arrays)
+    compute = jax.jit(
+        lambda scores, batch: loss.compute_sums(scores, ScoreTokens(None, 1.0, smoothing), batch)
+    )
+    return compute(scores, {key: jnp.asarray(value) for key, value in batch.items()})
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -75,28 +78,39 @@ def test_the_loss_of_a_mixture_is_that_of_its_soft_labels(smoothing):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}])
+@pytest.fixture(scope="module")
+def alone(store):
+    """Return alone(model): the parameters after some steps of its run on one device."""
+
+    @functools.cache
+    def run_alone(model):
+        run = make_run(store, model)
+        return run_steps(run, Stream(store, run.data, seed=0)).params
+
+    return run_alone
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mesh": {"data": 8}}, {"mesh": {"data": 2, "fsdp": 2, "model": 2}}, {"microbatches": 2}],
+    ids=str,
+)
 @pytest.mark.parametrize("kind", [VitConfig, DeitConfig])
-def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store, kind, mesh):
-    run = make_run(store, kind(**SIZES, path_dropout=0.0))
-    stream = Stream(store, run.data, seed=0)
-    expected = run_steps(run, stream).params
-    for options in ({"mesh": mesh}, {"microbatches": 2}):
-        found = run_steps(run, stream, **options).params
-        for one, two in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
-            np.testing.assert_allclose(one, two, atol=2e-6)
+def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store, alone, kind, options):
+    model = kind(**SIZES, path_dropout=0.0)
+    run = make_run(store, model)
+    found = run_steps(run, Stream(store, run.data, seed=0), **options).params
+    for one, two in zip(jax.tree.leaves(alone(model)), jax.tree.leaves(found), strict=True):
+        np.testing.assert_allclose(one, two, atol=2e-6)
 
 
-def test_the_same_rows_skip_sublayers_on_a_mesh(store):
-    run = make_run(store, DeitConfig(**SIZES, path_dropout=0.4))
-    stream = Stream(store, run.data, seed=0)
-    expected, found = (
-        run_steps(run, stream, **options).params
-        for options in ({}, {"mesh": {"fsdp": 2, "data": 4}})
-    )
-    without = run_steps(make_run(store, DeitConfig(**SIZES, path_dropout=0.0)), stream).params
+def test_the_same_rows_skip_sublayers_on_a_mesh(store, alone):
+    model = DeitConfig(**SIZES, path_dropout=0.4)
+    run = make_run(store, model)
+    found = run_steps(run, Stream(store, run.data, seed=0), {"fsdp": 2, "data": 4}).params
+    without = alone(DeitConfig(**SIZES, path_dropout=0.0))
     difference = 0.0
-    for one, two, three in zip(*map(jax.tree.leaves, (expected, found, without)), strict=True):
+    for one, two, three in zip(*map(jax.tree.leaves, (alone(model), found, without)), strict=True):
         np.testing.assert_allclose(one, two, atol=2e-6)
         difference = max(difference, np.abs(one - three).max())
     assert difference > 1e-3

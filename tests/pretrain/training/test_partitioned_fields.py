@@ -25,7 +25,7 @@ def store(tmp_path_factory):
     return prepare_articles(tmp_path_factory.mktemp("articles"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run(store):
     return Run(
         model=Gpt2Config(vocab=312, length=64, width=32, depth=2, num_heads=8, mlp=64, dropout=0.1),
@@ -40,9 +40,15 @@ def run(store):
 def test_the_loss_is_that_of_all_fields_and_not_of_padding(run, store):
     """Sums of -log p(next token) over the tokens of the fields, by NumPy from the logits."""
     batch = Stream(store, run.data).build_batch(0)
-    model, params = build(run.model), make_initializer(run)()
-    sums = LOSS.sum_batch(model, params, batch)
-    logits_BLV = np.asarray(model.apply({"params": params}, batch["token_ids"]), np.float64)
+    model, params = build(run.model), jax.jit(make_initializer(run))()
+
+    @jax.jit
+    def compute(params, batch):
+        logits_BLV = model.apply({"params": params}, batch["token_ids"])
+        return LOSS.sum_batch(model, params, batch), logits_BLV
+
+    sums, logits_BLV = compute(params, batch)
+    logits_BLV = np.asarray(logits_BLV, np.float64)
     log_BLV = logits_BLV - np.log(np.exp(logits_BLV).sum(axis=-1, keepdims=True))
     expected = 0.0
     for i, j in np.argwhere(batch["label_weights"] > 0):
@@ -51,11 +57,19 @@ def test_the_loss_is_that_of_all_fields_and_not_of_padding(run, store):
     assert float(sums["partitioned_fields"]) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.fixture(scope="module")
+def plain(run):
+    return dataclasses.replace(run, model=dataclasses.replace(run.model, attention_dropout=0.0))
+
+
+@pytest.fixture(scope="module")
+def alone(plain, store):
+    return run_steps(plain, Stream(store, plain.data))
+
+
 @pytest.mark.parametrize("mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}])
-def test_a_mesh_trains_the_same_parameters(run, store, mesh):
-    run = dataclasses.replace(run, model=dataclasses.replace(run.model, attention_dropout=0.0))
-    stream = Stream(store, run.data)
-    alone, spread = run_steps(run, stream), run_steps(run, stream, mesh)
+def test_a_mesh_trains_the_same_parameters(plain, store, alone, mesh):
+    spread = run_steps(plain, Stream(store, plain.data), mesh)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), alone.params, spread.params
     )

@@ -4,10 +4,8 @@ kills and restarts.
 
 import dataclasses
 import os
-import signal
 import subprocess
 import sys
-import time
 from functools import partial
 
 import jax
@@ -29,9 +27,9 @@ from pretrain.training.optimizers import make_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.state import init_state
 from pretrain.training.step import make_evaluation_fn, make_train_step
-from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from tests import forks, recurrent_lm
+from tests.pretrain.training.recurrent_runs import begin_run, leave_as_killed
 from tests.recurrent_lm import ElmanConfig
 
 LENGTH, ROWS, STEPS = 6, 8, 12
@@ -78,7 +76,7 @@ def run_steps(run, stream, mesh=None, microbatches=1, count=3, **changes):
     mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
-        state = program.init()
+        state = begin_run(run, program)
         for step in range(count):
             batch = jax.device_put(stream.build_batch(step), program.batch["token_ids"].sharding)
             state, metrics = program.train_step(state, batch)
@@ -86,6 +84,18 @@ def run_steps(run, stream, mesh=None, microbatches=1, count=3, **changes):
         places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
         assert places == {str(BATCH)}
         return jax.device_get(state)
+
+
+@pytest.fixture(scope="module")
+def alone(run, stream):
+    """Return the state after some steps without dropout on one device."""
+    return run_steps(run, stream, dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def trained(run, stream):
+    """Return the state after some steps with dropout on one device."""
+    return run_steps(run, stream)
 
 
 def assert_close(one, other, tolerance=2e-6):
@@ -105,10 +115,13 @@ def test_segments_on_a_lane_are_one_long_row(run, stream):
     state = run_steps(run, stream, count=0)
     program_model, params = build(run.model), state.params
     loss, variables, found = find_loss("causal_lm"), state.variables, []
+
+    @jax.jit
+    def apply_states(batch, variables):
+        return loss.apply_states(program_model, params, batch, variables=variables)
+
     for step in range(3):
-        states, variables = loss.apply_states(
-            program_model, params, stream.build_batch(step), variables=variables
-        )
+        states, variables = apply_states(stream.build_batch(step), variables)
         found.append(np.asarray(states))
     kernel, recurrent = params["read"], params["hidden"]["kernel"]
     h_BD = np.zeros((ROWS, run.model.width))
@@ -125,17 +138,15 @@ def test_segments_on_a_lane_are_one_long_row(run, stream):
 @pytest.mark.parametrize(
     "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 4, "data": 2}], ids=str
 )
-def test_a_mesh_keeps_the_same(run, stream, mesh):
-    alone, found = (run_steps(run, stream, one, dropout=0.0) for one in (None, mesh))
-    assert_close(alone, found)
+def test_a_mesh_keeps_the_same(run, stream, alone, mesh):
+    assert_close(alone, run_steps(run, stream, mesh, dropout=0.0))
     assert np.abs(get_memory(alone)).max() > 0.1 and int(alone.step) == 3
 
 
 @pytest.mark.parametrize("mesh", [None, {"data": 2, "fsdp": 1, "model": 4}], ids=str)
-def test_micro_batches_keep_the_same(run, stream, mesh):
-    whole = run_steps(run, stream, dropout=0.0)
+def test_micro_batches_keep_the_same(run, stream, alone, mesh):
     parts = run_steps(run, stream, mesh, microbatches=4, dropout=0.0)
-    assert_close(whole, parts)
+    assert_close(alone, parts)
 
 
 def test_a_skipped_step_leaves_the_state_unchanged(run, stream):
@@ -157,17 +168,19 @@ def test_a_skipped_step_leaves_the_state_unchanged(run, stream):
     assert not metrics["skipped"] and (get_memory(taken) != get_memory(state)).any()
 
 
-def test_an_evaluation_begins_from_zero(run, stream):
-    model, loss = build(run.model), find_loss("causal_lm")
-    state = run_steps(run, stream)
+def test_an_evaluation_begins_from_zero(run, stream, trained):
+    model, loss, state = build(run.model), find_loss("causal_lm"), trained
     score = jax.jit(make_evaluation_fn(model, loss))
     batch = stream.build_batch(5)
     sums, *_ = score(state.params, batch)
     again, *_ = score(state.params, batch | {"is_continued": np.zeros(ROWS, bool)})
     passed_on, *_ = score(state.params, batch, state.variables)
-    carried = loss.compute_batch(
-        model, state.params, batch, options=LossOptions(), variables=state.variables
-    )
+
+    @jax.jit
+    def compute_batch(params, batch, variables):
+        return loss.compute_batch(model, params, batch, options=LossOptions(), variables=variables)
+
+    carried = compute_batch(state.params, batch, state.variables)
     assert sums["causal_lm"] == again["causal_lm"]
     np.testing.assert_allclose(passed_on["causal_lm"], carried.sums["causal_lm"], rtol=1e-6)
     assert abs(float(carried.sums["causal_lm"]) - float(sums["causal_lm"])) > 1e-3
@@ -179,12 +192,16 @@ def test_models_without_state_have_no_variables(runs):
     assert program.abstract_state.variables == {} and program.state_shardings.variables == {}
 
 
-def test_shuffled_rows_begin_with_zero_state(run, stream):
-    model, loss = build(run.model), find_loss("causal_lm")
-    state = run_steps(run, stream)
+def test_shuffled_rows_begin_with_zero_state(run, stream, trained):
+    model, loss, state = build(run.model), find_loss("causal_lm"), trained
     batch = {key: value for key, value in stream.build_batch(5).items() if key != "is_continued"}
+
+    @jax.jit
+    def compute_sums(params, batch, variables):
+        return loss.compute_batch(model, params, batch, variables=variables).sums
+
     sums = [
-        loss.compute_batch(model, state.params, batch, variables=variables).sums["causal_lm"]
+        compute_sums(state.params, batch, variables)["causal_lm"]
         for variables in (state.variables, {})
     ]
     assert sums[0] == sums[1]
@@ -229,15 +246,11 @@ def saved(run, tmp_path_factory):
 )
 def test_a_run_that_is_killed_ends_with_the_same_bits(saved, tmp_path, words):
     devices = {"mesh.data=1": 1, "train.microbatches=2": 2}.get(words[-1], 8)
-    train_elman(saved, tmp_path / "whole", *words, devices=devices)
-    process = train_elman(saved, tmp_path / "killed", *words, popen=True, devices=devices)
-    end = time.monotonic() + 120
-    metrics = tmp_path / "killed" / "metrics.jsonl"
-    while not any(row["step"] >= 6 for row in metrics_file.read_metrics(metrics)):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    leave_as_killed(
+        lambda workdir: train_elman(saved, workdir, *words, popen=True, devices=devices),
+        tmp_path / "whole",
+        tmp_path / "killed",
+    )
     output = train_elman(saved, tmp_path / "killed", *words, devices=devices)
     assert "continuing after step " in output
     expected, found = (read_record(tmp_path / name, STEPS) for name in ("whole", "killed"))
