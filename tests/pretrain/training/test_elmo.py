@@ -96,14 +96,19 @@ def test_rows_on_a_lane_are_one_long_row(run, stream):
     params = jax.tree.map(
         lambda leaf: random.standard_normal(leaf.shape, np.float32) * 0.3, shapes["params"]
     )
+    apply_states = jax.jit(
+        lambda batch, variables: loss.apply_states(model, params, batch, variables=variables)
+    )
     variables, found = {}, []
     for batch in batches:
-        states, variables = loss.apply_states(model, params, batch, variables=variables)
+        states, variables = apply_states(batch, variables)
         found.append(states)
     forward = np.concatenate([batch["token_ids"] for batch in batches], axis=1)
     # The backward direction reads the first batch's row before the second's.
     backward = np.concatenate([batch["backward_ids"] for batch in batches[::-1]], axis=1)
-    expected = model.apply({"params": params}, forward, backward, method="compute_states")
+    expected = jax.jit(lambda *ids: model.apply({"params": params}, *ids, method="compute_states"))(
+        forward, backward
+    )
     np.testing.assert_allclose(
         np.concatenate([states.forward_BLD for states in found], axis=1),
         expected.forward_BLD,

@@ -94,7 +94,13 @@ def test_the_losses_are_those_of_the_paper(targets, smoothing):
     loss = make_loss(ImageDistillation(targets=targets, mixup=1.0))
     logits = StudentLogits(*map(jnp.asarray, scores))
     arrays = {key: jnp.asarray(value) for key, value in batch.items()}
-    sums = loss.compute_sums(logits, ScoreTokens(None, 1.0, smoothing), arrays)
+
+    @jax.jit
+    def score_images(logits, arrays):
+        sums = loss.compute_sums(logits, ScoreTokens(None, 1.0, smoothing), arrays)
+        return sums, loss.compute_loss(sums), loss.row_predictions(logits, arrays)
+
+    sums, total, predicted = score_images(logits, arrays)
 
     by_class, by_distillation, by_teacher = scores.astype(np.float64)
     labels = shares[:, None] * eye[one] + (1 - shares)[:, None] * eye[two]
@@ -109,17 +115,16 @@ def test_the_losses_are_those_of_the_paper(targets, smoothing):
         expected = 0.9 * label_loss + 0.1 * (weights * taught).sum()
     assert sums["image_classification"] == pytest.approx(label_loss, rel=1e-5)
     assert sums["distillation"] == pytest.approx((weights * taught).sum(), rel=1e-5)
-    assert loss.compute_loss(sums) == pytest.approx(expected, rel=1e-5)
+    assert total == pytest.approx(expected, rel=1e-5)
     mean = (by_class + by_distillation) / 2
     for name, by in (("image_classification_accuracy", mean), ("teacher_accuracy", by_teacher)):
         assert sums[name] == ((by.argmax(axis=1) == one) * weights).sum()
-    predicted = loss.row_predictions(logits, arrays)
     np.testing.assert_array_equal(predicted, np.stack([mean.argmax(axis=1), one, weights], axis=1))
 
 
 def test_a_share_and_a_temperature_are_settings():
     logits = StudentLogits(*jnp.asarray(np.random.default_rng(0).normal(size=(3, 4, 5))))
-    batch = {"labels": jnp.arange(4), "row_weights": jnp.ones(4)}
+    batch = {"labels": np.arange(4, dtype=np.int32), "row_weights": np.ones(4, np.float32)}
     found = {}
     for temperature in (3.0, 1.0):
         settings = dict(targets="soft", temperature=temperature, teacher_share=0.7)
@@ -128,9 +133,10 @@ def test_a_share_and_a_temperature_are_settings():
             "image_classification": pytest.approx(0.3),
             "distillation": 0.7,
         }
-        found[temperature] = float(
-            loss.compute_sums(logits, ScoreTokens(None), batch)["distillation"]
+        compute_sums = jax.jit(
+            lambda *arrays, loss=loss: loss.compute_sums(arrays[0], ScoreTokens(None), arrays[1])
         )
+        found[temperature] = float(compute_sums(logits, batch)["distillation"])
     p, q = (take_softmax(np.asarray(x, np.float64)) for x in (logits.by_teacher, logits[1]))
     assert found[1.0] == pytest.approx((p * np.log(p / q)).sum(), rel=1e-5) != found[3.0]
 
@@ -151,17 +157,24 @@ def test_wrong_settings_are_refused(change, message):
 # ---- student and teacher -------------------------------------------------------
 
 
+def apply_model(model, params, pixels, **how):
+    """Return the outputs of a model, as one program."""
+    return jax.jit(lambda params, pixels: model.apply({"params": params}, pixels, **how))(
+        params, pixels
+    )
+
+
 @pytest.mark.parametrize("teacher", TEACHERS.values(), ids=TEACHERS)
 def test_the_logits_are_those_of_both_models_alone(store, teacher):
     student = dataclasses.replace(STUDENT, teacher=teacher)
     model, params = draw_params(student)
     pixels = Stream(store, make_run(store).data, seed=0).build_batch(0)["pixels"]
-    logits = model.apply({"params": params}, pixels, method="compute_states")
-    alone = build(teacher).apply({"params": params["teacher"]}, pixels)
+    logits = apply_model(model, params, pixels, method="compute_states")
+    alone = apply_model(build(teacher), params["teacher"], pixels)
     np.testing.assert_allclose(logits.by_teacher, alone, rtol=1e-6)
     settings = {f.name: getattr(STUDENT, f.name) for f in dataclasses.fields(DeitConfig)}
     own = {name: leaf for name, leaf in params.items() if name != "teacher"}
-    both = build(DeitConfig(**settings)).apply({"params": own}, pixels, method="compute_both")
+    both = apply_model(build(DeitConfig(**settings)), own, pixels, method="compute_both")
     for found, expected in zip(logits, both, strict=False):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     # A prediction does not need the teacher.
@@ -173,7 +186,9 @@ def test_a_student_begins_as_it_would_without_a_teacher(store):
     run = make_run(store)
     drawn = draw_missing(run, {"teacher": None})
     settings = {f.name: getattr(STUDENT, f.name) for f in dataclasses.fields(DeitConfig)}
-    alone = init_params(build(DeitConfig(**settings)), run.data.objective, run.train.seed)
+    alone = jax.jit(
+        lambda: init_params(build(DeitConfig(**settings)), run.data.objective, run.train.seed)
+    )()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), drawn, alone)
 
 
@@ -252,7 +267,7 @@ def check_export(store, trained, tmp_path, capsys):
     pixels = Stream(store, trained.run.data, seed=0).build_batch(0)["pixels"]
     with torch.no_grad():
         logits = theirs(torch.tensor(normalize(STUDENT, pixels))).logits.numpy()
-    ours = build(trained.run.model).apply({"params": trained.params}, pixels)
+    ours = apply_model(build(trained.run.model), trained.params, pixels)
     np.testing.assert_allclose(ours, logits, atol=1e-5)
 
 

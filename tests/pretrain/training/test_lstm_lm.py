@@ -66,8 +66,11 @@ def test_rows_on_a_lane_are_one_long_row(run, stream):
         lambda leaf: random.standard_normal(leaf.shape, np.float32) * 0.3, shapes["params"]
     )
     variables, found, batches = {}, [], [stream.build_batch(step) for step in range(4)]
+    apply_states = jax.jit(
+        lambda batch, variables: loss.apply_states(model, params, batch, variables=variables)
+    )
     for batch in batches:
-        states, variables = loss.apply_states(model, params, batch, variables=variables)
+        states, variables = apply_states(batch, variables)
         found.append(np.asarray(states))
     # A document of a row is another one than those of the rows before, unless it continues.
     ids, offset = [], np.zeros(ROWS, np.int32)
@@ -79,7 +82,9 @@ def test_rows_on_a_lane_are_one_long_row(run, stream):
         "token_ids": np.concatenate([batch["token_ids"] for batch in batches], axis=1),
         "segment_ids": np.concatenate(ids, axis=1),
     }
-    expected = model.apply({"params": params}, **joined, method="compute_states")
+    expected = jax.jit(
+        lambda joined: model.apply({"params": params}, **joined, method="compute_states")
+    )(joined)
     np.testing.assert_allclose(np.concatenate(found, axis=1), expected, atol=2e-6)
     assert sum(batch["is_continued"].sum() for batch in batches) > ROWS
     assert joined["segment_ids"].max() > 2

@@ -5,6 +5,7 @@ scored by part and by source.
 import dataclasses
 import itertools
 import json
+from functools import partial
 
 import jax
 import numpy as np
@@ -114,16 +115,20 @@ def test_the_loss_is_that_of_each_objective_alone_weighted(hybrid, two_sources):
     streams = part_streams(run, two_sources)
     batch = {part: stream.build_batch(0) for part, stream in streams.items()}
     model, loss = build(run.model), make_loss(run.data.objective)
-    params = init_params(model, run.data.objective, 0)
-    sums, totals = loss.sum_batch(model, params, batch), loss.sum_weights(batch)
+    params = jax.jit(lambda: init_params(model, run.data.objective, 0))()
+
+    def sum_batch(loss, batch):
+        def compute(params, batch):
+            return loss.sum_batch(model, params, batch), loss.sum_weights(batch)
+
+        return jax.jit(compute)(params, batch)
+
+    sums, totals = sum_batch(loss, batch)
     expected, tokens = 0.0, 0.0
     weights = {"masked": 2.0, "causal": 0.75}
     for part, stream in streams.items():
         alone = find_loss(stream.objective.name)
-        alone_sums, alone_totals = (
-            alone.sum_batch(model, params, batch[part]),
-            alone.sum_weights(batch[part]),
-        )
+        alone_sums, alone_totals = sum_batch(alone, batch[part])
         for term in alone_sums:
             assert sums[f"{part}/{term}"] == alone_sums[term]
             assert totals[f"{part}/{term}"] == alone_totals[term]
@@ -140,14 +145,14 @@ def test_masked_rows_are_read_from_both_sides_and_causal_rows_are_not(hybrid):
     the causal one.
     """
     model = build(hybrid.model)
-    params = init_params(model, HYBRID, 0)
+    params = jax.jit(lambda: init_params(model, HYBRID, 0))()
     one = np.arange(12)[None] + 5
     other = np.where(np.arange(12) == 11, 99, one)
 
+    apply = jax.jit(partial(model.apply, method="compute_states"))
+
     def compute_states(token_ids, **keys):
-        return np.asarray(
-            model.apply({"params": params}, token_ids, method="compute_states", **keys)
-        )[0]
+        return np.asarray(apply({"params": params}, token_ids, **keys))[0]
 
     causal = np.abs(compute_states(one) - compute_states(other)).max(axis=-1)
     assert (causal[:-1] == 0).all() and causal[-1] > 1e-3
