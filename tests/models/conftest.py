@@ -92,7 +92,7 @@ def make_model(config):
         noise = rng.standard_normal(leaf.shape, np.float32) * np.float32(
             0.5 if name == "embedding" else 0.2
         )
-        return jnp.asarray(noise + np.float32(name == "scale"))
+        return jax.device_put(noise + np.float32(name == "scale"))
 
     return model, jax.tree_util.tree_map_with_path(draw_leaf, shapes)
 

@@ -6,7 +6,6 @@ import dataclasses
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -125,8 +124,8 @@ def test_greedy_decoding(case):
     found, _, model, params = case
     written, end = found.outputs["written"], found.outputs["end"].item()
     read = (
-        jnp.asarray(found.inputs["encoder_token_ids"]),
-        jnp.asarray(found.inputs["encoder_attention_mask"]),
+        jax.device_put(found.inputs["encoder_token_ids"]),
+        jax.device_put(found.inputs["encoder_attention_mask"]),
     )
     assert end in written
     how = {"length": written.shape[1], "start": found.config["decoder_start_token_id"], "end": end}
@@ -150,7 +149,7 @@ def test_greedy_continuation(case):
     )
     how = {"length": written.shape[1], "end": end, "pad": end}
     np.testing.assert_array_equal(
-        continue_prompts(model, params, jnp.asarray(tokens), jnp.asarray(lengths), **how), written
+        continue_prompts(model, params, *jax.device_put((tokens, lengths)), **how), written
     )
 
 
