@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -32,6 +33,7 @@ from pretrain.plan.topology import Machine
 from pretrain.training.accelerators import CHIPS
 from pretrain.training.flops import count_step_flops
 from pretrain.training.program import make_program
+from tests import forks
 
 
 class Device(SimpleNamespace):
@@ -150,18 +152,35 @@ def test_a_machine_without_the_tpus_compiler_is_advised_what_to_install(monkeypa
         machines.make_tpu_machine("v5p:2x2x4")
 
 
-def run_plan(root, *words, **settings):
+def run_plan(root, *words, run=subprocess.run, **options):
     """Return the JSON of a plan, made by a separate process: libtpu reads its settings once."""
-    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"} | settings
-    done = subprocess.run(
+    done = run(
         [sys.executable, "-m", "pretrain", "plan", *words, "--json"],
         cwd=root,
-        env=environment,
         capture_output=True,
         text=True,
+        **options,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def plan_for_tpu(root):
+    """Return plan_for_tpu(*words): the JSON of a plan, each of one process that makes them all."""
+    words = [sys.executable, "-m", "tests.pretrain.plan.planner"]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with forks.Popen(words, cwd=root, **pipes) as planner:
+
+        def make_plan(*words):
+            print(json.dumps([*words, "--json"]), file=planner.stdin, flush=True)
+            status, output = json.loads(planner.stdout.readline())
+            assert status == 0
+            return json.loads(output)
+
+        yield make_plan
+        planner.stdin.close()
+        assert planner.wait(60) == 0
 
 
 @pytest.mark.skipif(
@@ -222,9 +241,8 @@ def run_plan(root, *words, **settings):
         ),
     ],
 )
-def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, attention):
-    facts = run_plan(
-        root,
+def test_a_configuration_is_compiled_for_a_slice(plan_for_tpu, tmp_path, config, words, attention):
+    facts = plan_for_tpu(
         config,
         *words,
         "train.compute_dtype=bfloat16",
@@ -293,6 +311,8 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
 def test_two_slices_exchange_gradients_and_nothing_else(root):
     """Each of a slice's 4 chips sends a quarter of the gradients to the other slice. The table is
     embedding and output layer; its two gradients are added before they cross.
+
+    The verb is a command here, without the tests' settings of XLA.
     """
     facts = run_plan(
         root,
@@ -303,6 +323,7 @@ def test_two_slices_exchange_gradients_and_nothing_else(root):
         "--slices",
         "2",
         "--quick",
+        env={key: value for key, value in os.environ.items() if key != "XLA_FLAGS"},
     )
     assert facts["slices"] == 2 and facts["mesh"]["data"] == 8 and facts["step_seconds_bound"] > 0
     crossing = [one for one in facts["collectives"] if one["kind"].endswith("between slices")]
@@ -314,8 +335,8 @@ def test_two_slices_exchange_gradients_and_nothing_else(root):
 
 
 def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(root):
-    quickly = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # LLVM's, after all other output
-    facts = run_plan(root, "bert_tiny", "mesh.data=2", "mesh.fsdp=4", "--mesh", "8", **quickly)
+    plan = partial(run_plan, root, run=forks.run)
+    facts = plan("bert_tiny", "mesh.data=2", "mesh.fsdp=4", "--mesh", "8")
     assert (
         facts["fits"]
         and facts["kind"] == "cpu"
@@ -323,7 +344,7 @@ def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(roo
         and facts["bytes_per_chip"]["limit"] is None
     )
     total = facts["bytes_per_chip"]["parameters"]
-    alone = run_plan(root, "bert_tiny", "mesh.data=1", "--mesh", "1", **quickly)
+    alone = plan("bert_tiny", "mesh.data=1", "--mesh", "1")
     assert alone["collectives"] == [] and alone["flops_per_step"] == facts["flops_per_step"]
     assert 3 < alone["bytes_per_chip"]["parameters"] / total <= 4
 
