@@ -29,7 +29,7 @@ def compute_attention(function, dtype):
         y = function(q, k, v)
         return (y.astype(jnp.float32) ** 2).sum(), y
 
-    gradients, y = jax.grad(compute_sum, (0, 1, 2), has_aux=True)(*arrays)
+    gradients, y = jax.jit(jax.grad(compute_sum, (0, 1, 2), has_aux=True))(*arrays)
     assert all(array.dtype == dtype for array in (y, *gradients))
     return [np.float32(array) for array in (y, *gradients)]
 

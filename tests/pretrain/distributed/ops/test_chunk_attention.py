@@ -71,7 +71,7 @@ def differentiate(function, arrays, **options):
     return run(*arrays, options)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(
     hashed=st.booleans(),
     packed=st.booleans(),

@@ -37,7 +37,18 @@ DROPS = {
 
 
 def draw_normal(*shape, seed=0, dtype=jnp.float32):
-    return jax.random.normal(jax.random.key(seed), shape).astype(dtype)
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+def differentiate(function, arguments, seed):
+    """Return the value and the gradients of all arguments, of one program, for a drawn gradient."""
+
+    @jax.jit
+    def compute(arguments):
+        y, back = jax.vjp(function, *arguments)
+        return y, *back(draw_normal(*y.shape, seed=seed, dtype=y.dtype))
+
+    return compute(tuple(arguments))
 
 
 def plain_attention(q, k, v, mask, bias, drop):
@@ -61,17 +72,15 @@ def test_attentions_gradients_are_those_of_its_formula(drop, dtype, tolerance):
         draw_normal(B, M, H, K, seed=2, dtype=dtype),
     )
     bias, mask = draw_normal(1, H, L, M, seed=3), make_causal_mask().make_dense(L, M)
-    y, back = jax.vjp(
-        lambda q, k, v, bias: attend(q, k, v, mask=mask, bias=bias, drop=DROPS[drop]), q, k, v, bias
+    functions = (
+        lambda q, k, v, bias: attend(q, k, v, mask=mask, bias=bias, drop=DROPS[drop]),
+        lambda q, k, v, bias: plain_attention(q, k, v, mask, bias, DROPS[drop]),
     )
-    plain, plain_back = jax.vjp(
-        lambda q, k, v, bias: plain_attention(q, k, v, mask, bias, DROPS[drop]), q, k, v, bias
-    )
-    gradient = draw_normal(*y.shape, seed=4, dtype=dtype)
-    for found, expected in zip((y, *back(gradient)), (plain, *plain_back(gradient)), strict=True):
+    results = (differentiate(function, (q, k, v, bias), seed=4) for function in functions)
+    for found, expected in zip(*results, strict=True):
         assert found.dtype == expected.dtype
         np.testing.assert_allclose(
-            found.astype(jnp.float32), expected.astype(jnp.float32), atol=tolerance, rtol=tolerance
+            np.float32(found), np.float32(expected), atol=tolerance, rtol=tolerance
         )
 
 
@@ -95,7 +104,7 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
         draw_normal(B, L, D),
         {"dropout": jax.random.key(5)},
     )
-    params = mlp.init(jax.random.key(0), x)["params"]
+    params = jax.jit(mlp.init)(jax.random.key(0), x)["params"]
     drawn = []
 
     def watch_draws(following, args, kw, context):
@@ -104,20 +113,21 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
             drawn.append(out)
         return out
 
-    with nn.intercept_methods(watch_draws):
-        y, back = jax.vjp(
-            lambda params, x: mlp.apply({"params": params}, x, train=True, rngs=rngs), params, x
-        )
-    (drop,) = drawn
-    assert (drop is None) == (rate == 0)
-    plain, plain_back = jax.vjp(partial(plain_mlp, act=act, drop=drop), params, x)
-    np.testing.assert_allclose(y, plain, atol=1e-5)
-    gradient = draw_normal(*y.shape, seed=4)
-    jax.tree.map(
-        partial(np.testing.assert_allclose, atol=1e-5, rtol=1e-5),
-        back(gradient),
-        plain_back(gradient),
-    )
+    @jax.jit
+    def compute_both(params, x, rngs):
+        with nn.intercept_methods(watch_draws):
+            y, back = jax.vjp(
+                lambda params, x: mlp.apply({"params": params}, x, train=True, rngs=rngs), params, x
+            )
+        (drop,) = drawn
+        assert (drop is None) == (rate == 0)
+        plain, plain_back = jax.vjp(partial(plain_mlp, act=act, drop=drop), params, x)
+        gradient = draw_normal(*y.shape, seed=4)
+        return (y, plain), (back(gradient), plain_back(gradient))
+
+    outputs, gradients = compute_both(params, x, rngs)
+    np.testing.assert_allclose(*outputs, atol=1e-5)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5, rtol=1e-5), *gradients)
 
 
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
@@ -126,21 +136,26 @@ def test_a_norms_gradients_are_differences(module):
     norm, x = module(ops=OPS), draw_normal(B, L, D) * 3
     params = {name: draw_normal(D, seed=6) for name in norm.init(jax.random.key(0), x)["params"]}
     weight = draw_normal(*x.shape, seed=7)
-    value = lambda params, x: float((norm.apply({"params": params}, x) * weight).sum())  # noqa: E731
-    _, back = jax.vjp(lambda params, x: norm.apply({"params": params}, x), params, x)
-    of_params, of_x = back(weight)
+    compute_value = jax.jit(lambda params, x: (norm.apply({"params": params}, x) * weight).sum())
+    value = lambda params, x: float(compute_value(params, x))  # noqa: E731
+    of_params, of_x = jax.tree.map(np.asarray, jax.jit(jax.grad(compute_value, (0, 1)))(params, x))
+    x, params = jax.tree.map(np.asarray, (x, params))
     for at in np.ndindex(*x.shape):
-        step = 1e-2 * jnp.zeros_like(x).at[at].set(1)
+        step = np.zeros_like(x)
+        step[at] = 1e-2
         np.testing.assert_allclose(
             (value(params, x + step) - value(params, x - step)) / 2e-2, of_x[at], atol=2e-3
         )
     for name, at in ((name, at) for name in params for at in range(D)):
-        moved = [params | {name: params[name].at[at].add(sign * 1e-2)} for sign in (1, -1)]
+        step = np.float32(1e-2) * (np.arange(D, dtype=np.int32) == at)
+        moved = [params | {name: params[name] + sign * step} for sign in (1, -1)]
         np.testing.assert_allclose(
             (value(moved[0], x) - value(moved[1], x)) / 2e-2, of_params[name][at], atol=2e-3
         )
     of_params, of_x = jax.vjp(
-        lambda params, x: norm.apply({"params": params}, x), params, x.astype(jnp.bfloat16)
+        jax.jit(lambda params, x: norm.apply({"params": params}, x)),
+        params,
+        x.astype(jnp.bfloat16),
     )[1](weight.astype(jnp.bfloat16))
     assert of_x.dtype == jnp.bfloat16 and all(
         leaf.dtype == jnp.float32 for leaf in of_params.values()
@@ -196,13 +211,16 @@ def test_the_same_weights_are_dropped_on_both_ways():
     """Otherwise the gradient would not be the difference; another key drops other values."""
     x = draw_normal(B, 16, 8)
     attention = Attention(2, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
-    params = attention.init(jax.random.key(0), x)
-    value = lambda x, key: attention.apply(params, x, train=True, rngs={"dropout": key}).sum()  # noqa: E731
+    params = jax.jit(attention.init)(jax.random.key(0), x)
+    value = jax.jit(
+        lambda x, key: attention.apply(params, x, train=True, rngs={"dropout": key}).sum()
+    )
+    compute_gradient = jax.jit(jax.grad(value))
     step = 1e-2 * draw_normal(*x.shape, seed=3)
     for key in (jax.random.key(1), jax.random.key(2)):
         slope = (value(x + step, key) - value(x - step, key)) / 2
         np.testing.assert_allclose(
-            (jax.grad(value)(x, key) * step).sum(), slope, rtol=2e-2, atol=1e-5
+            (compute_gradient(x, key) * step).sum(), slope, rtol=2e-2, atol=1e-5
         )
     assert value(x, jax.random.key(1)) != value(x, jax.random.key(2))
 
@@ -238,10 +256,8 @@ def assert_same(function, plain, arguments, tolerance=2e-6):
     """Compare values and all gradients of two functions, relative to the largest value of each
     array.
     """
-    (y, back), (other, other_back) = jax.vjp(function, *arguments), jax.vjp(plain, *arguments)
-    gradient = draw_normal(*y.shape, seed=9, dtype=y.dtype)
-    pairs = zip((y, *back(gradient)), (other, *other_back(gradient)), strict=True)
-    for found, expected in pairs:
+    results = (differentiate(each, arguments, seed=9) for each in (function, plain))
+    for found, expected in zip(*results, strict=True):
         assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
         assert np.abs(expected).max() > 0
         np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max(), rtol=0)

@@ -40,7 +40,7 @@ SMALL = dict(tile=16, square=24, interpret=True)  # several squares in a short r
 LONG = 2200  # more than a row that is computed whole, and no multiple of a square
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(
     name=st.sampled_from(whole.MASKS),
     L=st.integers(1, 60),
