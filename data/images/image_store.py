@@ -72,6 +72,11 @@ class ImageStore(Store):
         return encoding
 
     @property
+    def num_classes(self) -> int:
+        """The number of classes of the labels."""
+        return len(self.encoding.classes)
+
+    @property
     def vocabulary(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Raises ValueError: images have no vocabulary."""
         raise ValueError(f"{self.path} is a store of images, which has no vocabulary")

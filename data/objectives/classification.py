@@ -16,7 +16,7 @@ from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.labelled_texts import check_labels, render_labelled_row
 from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_labelled
-from data.objectives.weighting import check_weights, get_class_weights
+from data.objectives.weighting import check_weights, get_class_weights, read_class_numbers
 from data.rows.labelled_rows import LabelledRows, make_labelled_rows
 from data.rows.tables import Batch
 from data.store.split import Split
@@ -63,7 +63,7 @@ class Classification(Objective):
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[LabelledRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
         table, rows = make_labelled_rows(self, split, vocabulary)
-        labels_D = table.labels.astype(np.int32)
+        labels_D = read_class_numbers(table.labels)
         weight_C = get_class_weights(self, labels_D.max(initial=-1) + 1)
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:

@@ -16,6 +16,7 @@ from data.inspection.checks import Check, InspectedBatch, RowStream
 from data.inspection.choices import check_choices, render_question
 from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_labelled
+from data.objectives.weighting import read_class_numbers
 from data.rows.frames import count_around
 from data.rows.labelled_rows import check_separator, make_pair_builder, truncate_lengths
 from data.rows.tables import Batch, find_source_edges
@@ -67,7 +68,7 @@ class MultipleChoice(Objective):
         check_separator(self, vocabulary)
         table, rows = ChoiceRows(split, self), make_pair_builder(self, split, vocabulary)
         assert split.labels is not None  # `ChoiceRows` refuses a split without labels
-        labels_D = split.labels.astype(np.int32)
+        labels_D = read_class_numbers(split.labels)
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             flat = rows(

@@ -13,6 +13,19 @@ def check_weights(objective: Any) -> None:
         )
 
 
+def read_class_numbers(labels: np.ndarray) -> np.ndarray:
+    """Return labels as numbers of classes, int32; raise ValueError for scores."""
+    labels = np.asarray(labels)
+    is_wrong = ~((0 <= labels) & (labels < 1 << 30) & (labels == np.floor(labels)))
+    if is_wrong.any():
+        i = int(is_wrong.argmax())
+        raise ValueError(
+            f"label {i:,} is {labels[i]:g}, which is not the number of a class: its labels are "
+            "scores; choose an objective of scores"
+        )
+    return labels.astype(np.int32)
+
+
 def get_class_weights(objective: Any, num_classes: int) -> np.ndarray:
     """Return the weight of each class of a store: float32 [num_classes or more], the least is 1.
 
@@ -22,10 +35,12 @@ def get_class_weights(objective: Any, num_classes: int) -> np.ndarray:
     Raises:
       ValueError: there are more classes than weights.
     """
-    weights = objective.class_weights or (1.0,) * int(num_classes)
+    weights = objective.class_weights
+    if not weights:  # a view of one number, so that a wrong label takes no memory
+        return np.broadcast_to(np.float32(1), int(num_classes))
     if len(weights) < num_classes:
         raise ValueError(
             f"class_weights={weights}: {len(weights)} weights for more classes; the store has "
             f"{num_classes}: give a weight for each"
         )
-    return np.array(weights, np.float32) / np.float32(min(weights, default=1))
+    return np.array(weights, np.float32) / np.float32(min(weights))

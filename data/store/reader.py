@@ -19,7 +19,6 @@ writes stores, and so does data/store/small_store.py; both use data/store/writer
 Axes: D documents, S sentences, T tokens.
 """
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -32,10 +31,12 @@ from data.source import Encoding, RowSet
 from data.store.checksums import check_sizes, verify_files
 from data.store.generations import lock_generation
 from data.store.manifest import read_manifest
+from data.store.marks import check_once
 from data.store.ranged import RangedArray, read_range
-from data.store.remote import copy_to_cache, find_cache
+from data.store.remote import copy_to_cache
 from data.store.salvage import describe_omissions, skip_damaged_documents
 from data.store.split import MixtureSource, Split
+from data.store.split_checks import check_split, check_split_once
 from data.store.writer import (
     LABEL_DTYPE,
     OFFSET_DTYPE,
@@ -193,8 +194,19 @@ class Store:
                 ) from error
         return SalvagedStore(self)
 
+    @property
+    def num_classes(self) -> int:
+        """The number of classes of the labels or tags; 0 for scores."""
+        return len(self.manifest.get("labels") or ())
+
     def open_split(self, name: str) -> Split:
-        """Open the split `train` or `heldout`."""
+        """Open the split train or heldout; raise ValueError if an offset or label is wrong."""
+        split = self.map_split(name)
+        check_split_once(self.folder, name, self.manifest["files"], split, self.num_classes)
+        return split
+
+    def map_split(self, name: str) -> Split:
+        """Open the split `train` or `heldout` without checking its numbers."""
         if name not in SPLITS:
             raise ValueError(f"split {name!r}: a store has {' and '.join(SPLITS)}")
         sizes = self.manifest["splits"][name]
@@ -255,21 +267,9 @@ class Store:
             verify_files(self.remote, {name: files[name] for name in files if name in RANGED_FILES})
 
     def verify_checksums_once(self) -> None:
-        """Compare the checksums of the local files, unless they are known to be valid.
-
-        The result is cached for the path, sizes, inodes and modification times of the files.
-        """
-        stats = [(self.folder / name).stat() for name in sorted(self.local_files)]
-        state = [str(self.folder.resolve()), self.local_files]
-        state += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
-        digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32]
-        mark = find_cache("verified") / digest
-        if mark.exists():
-            return
-        verify_files(self.folder, self.local_files)
-        with contextlib.suppress(OSError):  # without a cache all files are read each time
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
+        """Compare the checksums of the local files, unless they are known to be valid."""
+        files = self.local_files
+        check_once("verified", self.folder, files, files, lambda: verify_files(self.folder, files))
 
 
 class SalvagedStore(Store):
@@ -283,9 +283,10 @@ class SalvagedStore(Store):
         super().__init__(
             store.path, store.manifest, store.folder, generation_lock=store.generation_lock
         )
-        self.splits, self.skipped_documents = skip_damaged_documents(
-            self.folder, self.manifest, super().open_split
-        )
+        found = skip_damaged_documents(self.folder, self.manifest, self.map_split)
+        self.splits, self.skipped_documents = found
+        for name, split in self.splits.items():
+            check_split(self.folder / name, split, self.num_classes)
 
     def open_split(self, name: str) -> Split:
         """Open a split without its damaged documents."""

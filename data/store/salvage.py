@@ -22,6 +22,7 @@ import numpy as np
 
 from data.store.checksums import compute_checksum
 from data.store.split import Split
+from data.store.split_checks import check_offsets
 from data.store.writer import (
     BLOCK_BYTES,
     EXAMPLE_ENTRIES,
@@ -135,9 +136,12 @@ def drop_damaged_documents(split: Split, runs: dict[str, Ranges]) -> tuple[Split
       runs: {file: its damaged byte ranges}.
     """
     total = len(split.tokens)
-    starts_D, known_D, _ = _find_known_offsets(split.document_starts, runs["documents"], total)
+    folder = split.folder or pathlib.Path()
+    starts_D, known_D, _ = _find_known_offsets(
+        folder / "documents.bin", split.document_starts, runs["documents"], total
+    )
     starts_S, known_S, between_S = _find_known_offsets(
-        split.sentence_starts, runs["sentences"], total
+        folder / "sentences.bin", split.sentence_starts, runs["sentences"], total
     )
     lost_T = merge_ranges(
         [*_bytes_to_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_S]
@@ -186,23 +190,28 @@ def _bytes_to_elements(runs: Ranges, size: int, count: int) -> Ranges:
 
 
 def _find_known_offsets(
-    starts: np.ndarray, runs: Ranges, total: int
+    path: pathlib.Path, starts: np.ndarray, runs: Ranges, total: int
 ) -> tuple[np.ndarray, np.ndarray, Ranges]:
     """Find the offsets that are not damaged; the first and the last one are always known.
 
     Args:
+      path: their file, for messages.
       starts: the offsets as read.
       runs: damaged byte ranges of their file.
       total: number of tokens, the last offset.
 
     Returns:
-      The offsets, bool for each whether it is known, and the token ranges between the known
-      neighbours of unknown offsets.
+      The offsets, each unknown one like the one before it, bool for each whether it is known, and
+      the token ranges between the known neighbours of unknown offsets.
+
+    Raises ValueError if an offset that is not damaged is wrong.
     """
     starts, known = np.array(starts), np.ones(len(starts), bool)
     for start, stop in _bytes_to_elements(runs, OFFSET_DTYPE.itemsize, len(starts)):
         known[start:stop] = False
     starts[0], starts[-1], known[[0, -1]] = 0, total, True
+    starts = starts[np.maximum.accumulate(np.where(known, np.arange(len(starts)), 0))]
+    check_offsets(path, starts, total)
     indices = np.flatnonzero(known)
     wide = np.diff(indices) > 1
     low, high = starts[indices[:-1][wide]], starts[indices[1:][wide]]

@@ -1,0 +1,41 @@
+"""Remember in the user's cache which files have passed a check, so that it reads them once."""
+
+import contextlib
+import hashlib
+import json
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from data.store.remote import find_cache
+
+
+def check_once(
+    kind: str,
+    folder: pathlib.Path,
+    names: Iterable[str],
+    facts: Any,
+    check: Callable[[], None],
+) -> None:
+    """Run a check that raises an error, unless these files have passed it.
+
+    The result is cached for the path, sizes, inodes and modification times of the files.
+
+    Args:
+      kind: name of the check.
+      folder: folder of the files.
+      names: names of the files that the check reads.
+      facts: what else the result depends on, as JSON.
+      check: raises an error if a file is wrong.
+    """
+    stats = [(folder / name).stat() for name in sorted(names)]
+    state = [str(folder.resolve()), facts]
+    state += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
+    digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32]
+    mark = find_cache(kind) / digest
+    if mark.exists():
+        return
+    check()
+    with contextlib.suppress(OSError):  # without a cache all files are read each time
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
