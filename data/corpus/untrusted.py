@@ -12,7 +12,7 @@ import pathlib
 import re
 import stat
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from data.corpus.paths import is_remote
 
@@ -44,15 +44,23 @@ def read_bounded(path: Any, limit: int = MAX_SETTINGS_BYTES) -> bytes:
     if is_remote(path):
         check_size(path, path.stat().length, limit)
         return path.read_bytes()
-    # Without O_NONBLOCK, a pipe is opened only when somebody writes to it.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        check_regular(path, status)
-        check_size(path, status.st_size, limit)
+    with open_regular(path) as file:
+        check_size(path, os.fstat(file.fileno()).st_size, limit)
         content = file.read(limit + 1)  # it may grow meanwhile
     check_size(path, len(content), limit)
     return content
+
+
+def open_regular(path: Any) -> BinaryIO:
+    """Open a local file for reading; raise ValueError if it is a pipe, a device or a folder."""
+    # Without O_NONBLOCK, a pipe is opened only when somebody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        check_regular(path, os.fstat(descriptor))
+        return open(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def read_bounded_text(path: Any, limit: int = MAX_SETTINGS_BYTES) -> str:

@@ -5,11 +5,17 @@ from typing import Any
 
 import google_crc32c
 
+from data.corpus.paths import is_remote
+from data.corpus.untrusted import check_regular, open_regular
+
 
 def compute_checksum(path: pathlib.Path) -> str:
-    """Return the crc32c of a file as 8 hexadecimal digits."""
+    """Return the crc32c of a file as 8 hexadecimal digits.
+
+    Raises ValueError if it is not a regular file.
+    """
     checksum = google_crc32c.Checksum()
-    with path.open("rb") as file:
+    with path.open("rb") if is_remote(path) else open_regular(path) as file:
         while block := file.read(1 << 20):
             checksum.update(block)
     return checksum.hexdigest().decode()
@@ -32,7 +38,7 @@ def verify_files(folder: pathlib.Path, files: dict[str, dict[str, Any]]) -> None
 def check_sizes(folder: pathlib.Path, files: dict[str, dict[str, Any]]) -> None:
     """Compare the sizes of files, {name: entry of the manifest}, with the manifest.
 
-    Raises ValueError with the first file that is missing or of another size.
+    Raises ValueError with the first file that is missing, of another size, or a pipe or a device.
     """
     for name, entry in files.items():
         path = folder / name
@@ -46,6 +52,12 @@ def check_sizes(folder: pathlib.Path, files: dict[str, dict[str, Any]]) -> None:
 
 
 def get_file_size(path: pathlib.Path) -> int:
-    """Return the number of bytes of a local or remote file."""
-    stat: Any = path.stat()
-    return stat.length if hasattr(stat, "length") else stat.st_size
+    """Return the number of bytes of a local or remote file.
+
+    Raises ValueError if it is local and not a regular file.
+    """
+    status: Any = path.stat()
+    if hasattr(status, "length"):
+        return status.length
+    check_regular(path, status)
+    return status.st_size

@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from data.corpus.untrusted import check_regular
 from data.store import atomic
 from data.store.writer import MANIFEST_FILE, READERS_FILE, UNFINISHED_FOLDER
 
@@ -149,10 +150,14 @@ class GenerationLock:
 def lock_generation(folder: pathlib.Path) -> GenerationLock | None:
     """Lock a generation against removal; return None on a file system without locks.
 
-    Raises FileNotFoundError if another process is removing the generation.
+    Raises:
+      FileNotFoundError: if another process is removing the generation.
+      ValueError: if the file that is locked is a pipe or a device.
     """
+    path, flags = folder / READERS_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        lock = GenerationLock(os.open(folder / READERS_FILE, os.O_RDONLY | os.O_CLOEXEC))
+        lock = GenerationLock(os.open(path, flags))  # without O_NONBLOCK it waits for a pipe
+        check_regular(path, os.fstat(lock.descriptor))
         fcntl.flock(lock.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         raise FileNotFoundError(f"{folder} is being removed") from None

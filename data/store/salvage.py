@@ -114,8 +114,8 @@ def find_damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -
     if name not in bad:
         return []
     sums = folder / get_checksums_name(name)
-    if not sums.exists() or get_checksums_name(name) in bad:
-        reason = "are damaged, too" if sums.exists() else "are missing"
+    if not sums.is_file() or get_checksums_name(name) in bad:
+        reason = "are damaged, too" if sums.is_file() else "are missing"
         raise ValueError(
             f"{folder / name}: its bytes have changed, and the damage cannot be located, since the "
             f"checksums of its blocks {reason}: copy it again"

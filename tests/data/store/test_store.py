@@ -1,4 +1,5 @@
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -145,6 +146,42 @@ def test_sources_that_do_not_follow_one_another_are_refused(
     (path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="is broken: .* do not follow one another up to its 30"):
         Store.open(path)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["a named pipe", "a device"])
+@pytest.mark.parametrize("name", ["train/extra.bin", "readers"])
+def test_what_is_no_regular_file_is_not_read(tmp_path, store, vocabulary, documents, name, kind):
+    path = copy_store(store, tmp_path, vocabulary, documents)
+    manifest, file = (
+        json.loads((path / "manifest.json").read_text()),
+        generation_folder(path) / name,
+    )
+    if name == "readers":
+        file.unlink()
+    else:
+        manifest["files"][name] = {"bytes": 0, "crc32c": "00000000"}
+        (path / "manifest.json").write_text(json.dumps(manifest))
+    if kind == "a device":
+        file.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(file)
+    with pytest.raises(ValueError, match=f"{file}: is {kind}; expected a regular file"):
+        Store.open(path).verify_or_salvage("refuse")
+
+
+@pytest.mark.timeout(20)
+def test_checksums_in_a_pipe_are_missing(tmp_path, store, vocabulary, documents):
+    path = copy_store(store, tmp_path, vocabulary, documents)
+    manifest, folder = json.loads((path / "manifest.json").read_text()), generation_folder(path)
+    del manifest["files"]["checksums/train.tokens.bin"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "checksums" / "train.tokens.bin").unlink()
+    os.mkfifo(folder / "checksums" / "train.tokens.bin")
+    tokens = folder / "train" / "tokens.bin"
+    tokens.write_bytes(tokens.read_bytes()[::-1])
+    with pytest.raises(ValueError, match="tokens.bin: .* checksums of its blocks are missing"):
+        Store.open(path).verify_or_salvage("skip")
 
 
 @pytest.mark.parametrize(
