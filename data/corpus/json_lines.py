@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from data.corpus.paths import is_remote
-from data.corpus.untrusted import check_regular
+from data.corpus.untrusted import check_regular, find_excess_of_line
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -90,8 +90,11 @@ def parse_object(line: str, place: str) -> dict[str, Any]:
     """Parse one line as a JSON object.
 
     Raises:
-      ValueError: if the line is not JSON or not an object; the message begins with `place`.
+      ValueError: if the line is not JSON, not an object, or has too many values; the message
+        begins with `place`.
     """
+    if problem := find_excess_of_line(line):
+        raise ValueError(f"{place}: {problem}")
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 from data.corpus.byte_files import BUFFER_BYTES, open_bytes, refuse_binary
 from data.corpus.record_texts import NOT_UTF8, extract_texts, join_article, join_pair
+from data.corpus.untrusted import find_excess_of_line
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
@@ -265,6 +266,8 @@ def _parse_records(
             text = line.decode()
         except UnicodeDecodeError:
             text, repair = line.decode("utf-8", "replace"), NOT_UTF8
+        if problem := find_excess_of_line(line):
+            raise lines.make_error(f"the JSON record {problem}")
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -14,6 +14,8 @@ import stat
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from data.corpus.paths import is_remote
 
 # Bytes of a file. The largest of released models: 34 MB of a tokenizer.json (Gemma, which is not
@@ -25,6 +27,9 @@ MAX_VOCABULARY_BYTES = 32 << 20
 MAX_SETTINGS_VALUES = 500_000
 MAX_VOCABULARY_VALUES = 2_000_000
 MARKS = (b",", b"[", b"{", b":")  # there is one before or after each value
+IS_MARK = np.isin(np.arange(256), [ord(mark) for mark in MARKS])
+BLOCK_BYTES = 1 << 20  # bytes whose marks are counted at a time
+SHORT_BYTES = 4 << 20  # of a line of JSON, whose values take at most about 100 MB
 KINDS = {
     stat.S_ISFIFO: "a named pipe",
     stat.S_ISCHR: "a device",
@@ -100,13 +105,43 @@ def parse_bounded_json(
         object, or a number that is not finite; the message begins with `place`.
     """
     content = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    if (count := sum(map(content.count, MARKS))) > max_values:
-        raise ValueError(
-            f"{place}: has about {count:,} values of JSON; at most {max_values:,} are read"
-        )
+    if (count := count_marks(content)) > max_values:
+        raise ValueError(f"{place}: {describe_excess(count, max_values)}")
     with naming_json_errors(place):
         numbers = {"parse_constant": _refuse, "parse_float": _to_float} if finite else {}
         return json.loads(content, object_pairs_hook=_make_object, **numbers)
+
+
+def count_marks(content: bytes) -> int:
+    """Return the number of marks of JSON in a text, which has at most about so many values."""
+    return sum(map(content.count, MARKS))
+
+
+def describe_excess(count: int, max_values: int) -> str:
+    """Return the message that a text of JSON has too many values."""
+    return f"has about {count:,} values of JSON; at most {max_values:,} are read"
+
+
+def find_excess_of_line(line: str | bytes, max_values: int = MAX_VOCABULARY_VALUES) -> str | None:
+    """Return that a line of JSON, a text or UTF-8, has too many values, or None.
+
+    A short line has never too many. Marks within strings are not counted: the text of a document
+    has as many commas as it likes.
+    """
+    if len(line) <= SHORT_BYTES:
+        return None
+    content = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+    if count_marks(content) <= max_values:
+        return None
+    # Without the escaped quotation marks, each one begins or ends a string.
+    bare = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    count, is_open = 0, False
+    for begin in range(0, len(bare), BLOCK_BYTES):
+        block = np.frombuffer(bare, np.uint8, min(BLOCK_BYTES, len(bare) - begin), begin)
+        is_within = np.logical_xor.accumulate(block == ord('"')) ^ is_open
+        count += int((IS_MARK[block] & ~is_within).sum())
+        is_open = bool(is_within[-1])
+    return describe_excess(count, max_values) if count > max_values else None
 
 
 @contextlib.contextmanager

@@ -1,11 +1,15 @@
 """Line files: locations, line ends, byte order marks, gzip, and files of killed writers."""
 
 import gzip
+import json
 import os
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
+from data.corpus import untrusted
 from data.corpus.json_lines import (
     format_json_lines,
     open_text,
@@ -13,6 +17,21 @@ from data.corpus.json_lines import (
     read_json_lines,
     read_lines,
 )
+
+TEXT = some.text('",:[{\\x\u2200\ud83d', max_size=6)
+JSON = some.recursive(
+    some.none() | some.integers() | TEXT,
+    lambda inner: some.lists(inner) | some.dictionaries(TEXT, inner),
+)
+
+
+def remove_texts(value):
+    """Return a JSON value without the characters of its texts; the keys are numbers."""
+    if isinstance(value, dict):
+        return {i: remove_texts(each) for i, each in enumerate(value.values())}
+    if isinstance(value, list):
+        return [remove_texts(each) for each in value]
+    return "" if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
@@ -41,6 +60,25 @@ def test_a_line_without_an_object_is_named(tmp_path, content, error):
     (tmp_path / "lines.jsonl").write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(error)):
         list(read_json_lines(tmp_path / "lines.jsonl"))
+
+
+def test_a_line_of_too_many_values_is_named(tmp_path):
+    (tmp_path / "lines.jsonl").write_text('{"a": [' + "0," * 2_200_000 + "0]}\n")
+    with pytest.raises(ValueError, match=r"lines.jsonl:1: has about 2,200,00\d values of JSON"):
+        list(read_json_lines(tmp_path / "lines.jsonl"))
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(value=JSON, block=some.integers(1, 40), ensure_ascii=some.booleans())
+def test_values_are_counted_outside_of_texts(value, block, ensure_ascii):
+    line = json.dumps(value, ensure_ascii=ensure_ascii)
+    marks = sum(json.dumps(remove_texts(value)).count(mark) for mark in "[{,:")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(untrusted, "SHORT_BYTES", 0)
+        patch.setattr(untrusted, "BLOCK_BYTES", block)
+        assert untrusted.find_excess_of_line(line, marks) is None
+        excess = untrusted.find_excess_of_line(line.encode("utf-8", "surrogatepass"), marks - 1)
+    assert excess == f"has about {marks:,} values of JSON; at most {marks - 1:,} are read"
 
 
 def test_a_file_that_is_absent_or_cut_off_is_named(tmp_path):

@@ -185,6 +185,16 @@ def test_bad_records_are_errors_that_name_file_and_line(tmp_path, line, message,
         read_documents(path, size=size)
 
 
+def test_a_record_of_too_many_values_is_refused_and_a_long_text_is_not(tmp_path):
+    path = write_file(tmp_path / "a.jsonl", '{"text": "x", "y": [' + "[]," * 1_500_000 + "[]]}")
+    message = r"a\.jsonl, line 1: the JSON record has about 3,000,00\d values of JSON; at most 2,"
+    with pytest.raises(ValueError, match=message):
+        read_documents(path)
+    text = 'a, b: [c], "d"\\ ' * 500_000
+    (read,) = read_documents(write_file(tmp_path / "b.jsonl", json_lines(text)))
+    assert read.strip() == text.strip()
+
+
 def test_invalid_utf8_is_repaired_and_reported(tmp_path):
     write_file(tmp_path / "a.txt", b"caf\xe9 one\n\nfine\n\n\xff\xfe")
     write_file(
