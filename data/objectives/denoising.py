@@ -58,11 +58,12 @@ class Denoising(Objective):
                 f"denoising: length={self.length}; "
                 "a row holds <s>, text and </s>, so at least 3 tokens"
             )
-        # Beyond these limits there are more spans than gaps for them.
-        if not (0 < self.noise_density <= 0.5 and self.mean_span >= 1):
+        # Below the least span, and above the largest density, there are more spans than gaps.
+        if not (0 < self.noise_density <= 0.5 and 1 <= self.mean_span <= self.length):
             raise ValueError(
                 f"denoising: noise_density={self.noise_density}, mean_span={self.mean_span}; "
-                "allowed are 0 < noise_density <= 0.5 and mean_span >= 1"
+                "allowed are 0 < noise_density <= 0.5 and mean_span >= 1, at most "
+                f"length={self.length}"
             )
         check_special_tokens(self.name, vocabulary, "bos", "eos", "mask", "pad")
 

@@ -73,10 +73,10 @@ class PermutationLm(Objective):
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
-        if self.partial < 2 or self.max_span < 1:
+        if self.partial < 2 or not 1 <= self.max_span <= self.length:
             raise ValueError(
                 f"{self.name}: partial={self.partial}, max_span={self.max_span}; at most one token "
-                "in 2 is predicted, and a span has at least 1"
+                f"in 2 is predicted, and a span has at least 1, and at most length={self.length}"
             )
         if self.length < self.num_special + 5:
             raise ValueError(

@@ -8,6 +8,7 @@ version (section 3.2).
 B rows   R raw tokens   L input length   T target length   K spans   N removed tokens of a row
 """
 
+import bisect
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from data.rows import hashing
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
+
+MAX_TEXT_RATIO = 100  # tokens of text for each input
 
 
 @dataclass(frozen=True)
@@ -264,6 +267,8 @@ def find_lengths(inputs: int, noise_density: float, mean_span: float) -> tuple[i
 
     Returns:
       (raw tokens, tokens removed, spans).
+
+    Raises ValueError if it would have more than `MAX_TEXT_RATIO` tokens for each input.
     """
     if not (inputs >= 3 and 0 < noise_density < 1 and 1 <= mean_span):
         raise ValueError(
@@ -271,10 +276,16 @@ def find_lengths(inputs: int, noise_density: float, mean_span: float) -> tuple[i
             f"mean_span={mean_span}; "
             "allowed are inputs >= 3, 0 < noise_density < 1, mean_span >= 1"
         )
-    raw, fitting = 2, None
-    while True:
+
+    def measure(raw: int) -> int:
         noise, spans = count_noise(raw, noise_density, mean_span)
-        if raw - noise + spans + 1 > inputs:
-            assert fitting is not None  # the fewest inputs, three, hold two tokens and a span
-            return fitting
-        raw, fitting = raw + 1, (raw, noise, spans)
+        return raw - noise + spans + 1
+
+    most = MAX_TEXT_RATIO * inputs
+    raw = bisect.bisect_right(range(2, most + 1), inputs, key=measure) + 1
+    if raw == most:
+        raise ValueError(
+            f"span_corruption: noise_density={noise_density}, mean_span={mean_span} leave so few "
+            f"tokens that inputs={inputs} hold a text of more than {most:,}; lower noise_density"
+        )
+    return raw, *count_noise(raw, noise_density, mean_span)

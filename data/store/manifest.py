@@ -1,8 +1,8 @@
 """Read and check the manifest of a token store."""
 
-import math
 import pathlib
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -150,7 +150,7 @@ def _is_source(source: Any, splits: Mapping[str, Any]) -> bool:
         isinstance(source, dict)
         and isinstance(source.get("name"), str)
         and type(source.get("rate")) in (int, float)
-        and 0 <= source["rate"] < math.inf
+        and 0 <= source["rate"] <= sys.float_info.max
     ):
         return False
     return all(_is_range(source.get(name), splits[name]["documents"]) for name in SPLITS)

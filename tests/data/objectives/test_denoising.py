@@ -185,6 +185,8 @@ def test_settings_that_cannot_be_are_refused(bytes_store, t5_vocabulary):
         ({"length": 2}, "so at least 3 tokens"),
         ({"noise_density": 0.6}, "noise_density=0.6"),
         ({"mean_span": 0.9}, "mean_span >= 1"),
+        ({"mean_span": 1e9}, "mean_span >= 1, at most length=512"),
+        ({"mean_span": float("inf")}, "mean_span >= 1, at most length=512"),
     ):
         with pytest.raises(ValueError, match=message):
             Stream(bytes_store, Data(objective=Denoising(**wrong), batch_size=4), seed=0)

@@ -175,6 +175,7 @@ def test_evaluation_predicts_shared_tokens_once(store):
     [
         ({"partial": 1}, "at most one token in 2 is predicted"),
         ({"max_span": 0}, "a span has at least 1"),
+        ({"max_span": 10**9}, "a span has at least 1, and at most length="),
         ({"length": 6}, "at least 5 of text"),
         ({"random_next": 1.5}, "random_next=1.5; a share of rows"),
         ({"order": "lanes"}, "set data.objective.rows=windows"),

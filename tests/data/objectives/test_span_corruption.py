@@ -7,11 +7,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
 
 from data import batch_spec
 from data.config import Data
 from data.objectives import SpanCorruption
-from data.objectives.span_corruption import draw_lengths, replace_spans
+from data.objectives.span_corruption import count_noise, draw_lengths, find_lengths, replace_spans
 from data.pipeline import Stream
 from data.rows import hashing
 from data.vocabulary.load import read_vocabulary, train_vocabulary
@@ -166,14 +168,34 @@ def test_refusals(t5_vocabulary, vocabulary):
         SpanCorruption().check_vocabulary(vocabulary)
     with pytest.raises(ValueError, match="need as many tokens between them"):
         SpanCorruption(inputs=60, noise_density=0.8, mean_span=1.0).check_vocabulary(t5_vocabulary)
-    for settings in (
+    for wrong in (
         {"inputs": 2},
         {"noise_density": 0.0},
         {"noise_density": 1.0},
         {"mean_span": 0.5},
     ):
         with pytest.raises(ValueError, match="allowed are inputs >= 3"):
-            SpanCorruption(**settings).check_vocabulary(t5_vocabulary)
+            SpanCorruption(**wrong).check_vocabulary(t5_vocabulary)
+
+
+def test_hardly_any_token_that_stays_is_refused(t5_vocabulary):
+    for mean_span in (1e9, float("inf")):
+        objective = SpanCorruption(inputs=60, noise_density=0.99999999, mean_span=mean_span)
+        with pytest.raises(ValueError, match="inputs=60 hold a text of more than .* lower"):
+            objective.check_vocabulary(t5_vocabulary)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(inputs=some.integers(3, 300), rate=some.floats(0.01, 0.95), mean_span=some.floats(1, 400))
+def test_the_longest_text_is_found(inputs, rate, mean_span):
+    """It is the one before the first that is too long, as the texts grow by one token each."""
+    raw = 2
+    while True:
+        noise, spans = count_noise(raw, rate, mean_span)
+        if raw - noise + spans + 1 > inputs:
+            break
+        raw, longest = raw + 1, (raw, noise, spans)
+    assert find_lengths(inputs, rate, mean_span) == longest
 
 
 # ---- a mixture of denoisers (Tay et al. 2022) --------------------------------

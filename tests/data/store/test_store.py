@@ -148,6 +148,16 @@ def test_sources_that_do_not_follow_one_another_are_refused(
         Store.open(path)
 
 
+def test_a_rate_that_no_float_holds_is_refused(tmp_path, vocabulary, documents):
+    corpus = {"a": documents[:10], "b": documents[10:20]}
+    path = write_store(tmp_path / "store", vocabulary, corpus).path
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["sources"][0]["rate"] = 10**400
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="is broken: sources has .* not a name, a rate"):
+        Store.open(path)
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["a named pipe", "a device"])
 @pytest.mark.parametrize("name", ["train/extra.bin", "readers"])
