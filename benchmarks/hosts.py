@@ -140,8 +140,8 @@ def run_processes(
         | {"args": [sys.executable, __file__, "--worker", str(report), *arguments]}
     )
     try:
-        if status := local.run_processes(count, 4 // count, arguments):
-            raise SystemExit(status)
+        if code := local.run_processes(count, 4 // count, arguments).exit_code:
+            raise SystemExit(code)
     finally:
         local.build_command = make_command
     return [json.loads(pathlib.Path(f"{report}.{i}").read_text()) for i in range(count)]
