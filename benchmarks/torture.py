@@ -33,6 +33,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 
 from benchmarks import torture_verdict as verdict
@@ -82,9 +83,24 @@ def judge_end(run: TorturedRun, schedule: Schedule, references: References) -> f
     difference = verdict.measure_difference(
         *(verdict.read_params(one.workdir, STEPS) for one in (run, undisturbed))
     )
-    if difference > verdict.TOLERANCE:
+    if not difference <= verdict.TOLERANCE:  # it may be NaN
         raise Failed(f"a parameter differs by {difference:.2g}")
     return difference
+
+
+def record_failure(run: TorturedRun, error: Exception, folder: pathlib.Path) -> str:
+    """Write the history of a run that failed and copy its workdir, and return what failed.
+
+    An error that is not `Failed` has its traceback in the history.
+    """
+    failure = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+    lines = [*run.history, failure]
+    if not isinstance(error, Failed):
+        lines += traceback.format_exception(error)
+    (folder / "notes" / "history.txt").write_text("\n".join(lines))
+    if run.workdir.exists():  # its disk will be unmounted
+        shutil.copytree(run.workdir, folder / "run", symlinks=True)
+    return failure
 
 
 def torture_run(
@@ -108,12 +124,13 @@ def torture_run(
             difference = judge_end(run, schedule, references)
             totals.largest_difference = max(totals.largest_difference, difference)
             return ""
-        except Failed as failure:
-            (folder / "notes" / "history.txt").write_text("\n".join([*run.history, str(failure)]))
-            # Its disk will be unmounted.
-            shutil.copytree(run.workdir, folder / "run", symlinks=True)
-            return str(failure)
+        except Stopped:
+            raise
+        except Exception as error:
+            run.end_processes()
+            return record_failure(run, error, folder)
         finally:
+            run.end_processes()
             totals.faults.update(run.counts)
             totals.starts += run.num_starts
 
@@ -149,6 +166,31 @@ def stop_campaign(number: int, frame: object) -> None:
     raise Stopped
 
 
+def make_workdir(folder: pathlib.Path | None) -> pathlib.Path:
+    """Return the absolute path of a folder; of a new temporary one for None."""
+    return (folder or pathlib.Path(tempfile.mkdtemp(prefix="torture"))).resolve()
+
+
+def carry_out(args: argparse.Namespace, workdir: pathlib.Path, totals: Totals) -> None:
+    """Carry out the schedules of a command, and add a section for those of a campaign.
+
+    A campaign of which no schedule ended has no section.
+    """
+    references = References(workdir / "undisturbed")
+    load, began = os.getloadavg()[0], time.monotonic()
+    if args.seed:
+        run_campaign(iter(args.seed), float("inf"), references, workdir, totals)
+        return
+    seconds = args.minutes * 60 if args.minutes else args.hours * 3600
+    seeds = iter(range(args.first_seed, sys.maxsize))
+    try:
+        run_campaign(seeds, began + seconds, references, workdir, totals)
+    finally:
+        if totals.passed or totals.failed:
+            hours = (time.monotonic() - began) / 3600
+            add_result("torture", format_results(totals, args.first_seed, hours, load), "Torture")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -165,26 +207,23 @@ def main() -> int:
     parser.add_argument(
         "--first-seed", type=int_at_least(0), default=1, help="of the first schedule"
     )
-    parser.add_argument("--workdir", type=pathlib.Path, help="a temporary folder by default")
+    parser.add_argument(
+        "--workdir",
+        type=pathlib.Path,
+        help="by default a temporary folder, deleted unless a schedule fails",
+    )
     args = parser.parse_args()
     if os.geteuid():
         parser.error("it mounts small disks, so it must run as root")
-    workdir = (args.workdir or pathlib.Path(tempfile.mkdtemp(prefix="torture"))).resolve()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop_campaign)
-    references = References(workdir / "undisturbed")
-    load, began = os.getloadavg()[0], time.monotonic()
-    totals = Totals()
-    if args.seed:
-        run_campaign(iter(args.seed), float("inf"), references, workdir, totals)
-        return 1 if totals.failed else 0
-    seconds = args.minutes * 60 if args.minutes else args.hours * 3600
-    seeds = iter(range(args.first_seed, sys.maxsize))
+    workdir, totals = make_workdir(args.workdir), Totals()
     try:
-        run_campaign(seeds, began + seconds, references, workdir, totals)
+        carry_out(args, workdir, totals)
     finally:
-        hours = (time.monotonic() - began) / 3600
-        add_result("torture", format_results(totals, args.first_seed, hours, load), "Torture")
+        # What failed stays, to be looked at.
+        if args.workdir is None and not totals.failed:
+            shutil.rmtree(workdir, ignore_errors=True)
     return 1 if totals.failed else 0
 
 

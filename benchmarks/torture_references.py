@@ -49,7 +49,10 @@ class References:
             folder = self.folder / model / name
             folder.mkdir()
             runs.append(TorturedRun(path, folder, folder / "notes"))
-            runs[-1].finish_run(DEVICES, BATCH_SIZE)
+            try:
+                runs[-1].finish_run(DEVICES, BATCH_SIZE)
+            finally:
+                runs[-1].end_processes()
         first, second = (verdict.read_fingerprints(run.workdir, STEPS) for run in runs)
         if first != second:
             raise Failed("two undisturbed runs differ")

@@ -71,6 +71,7 @@ class TorturedRun:
       clock, clock_shift: file of the clock's offset (torture_clock.py), and its seconds.
       pace: seconds that an undisturbed run takes here.
       lost_steps: steps whose lines in metrics.jsonl were damaged between starts.
+      processes: all that were started.
     """
 
     def __init__(self, config: pathlib.Path, disk: pathlib.Path, notes: pathlib.Path) -> None:
@@ -86,6 +87,7 @@ class TorturedRun:
         self.num_starts, self.pace = 0, 8.0
         self.lost_steps: set[int] = set()
         self.is_newest_damaged = False
+        self.processes: list[subprocess.Popen[str]] = []
 
     # ---- starts --------------------------------------------------------------
 
@@ -119,6 +121,7 @@ class TorturedRun:
                 stderr=subprocess.STDOUT,
                 text=True,
             )
+        self.processes.append(process)
         process.output = pathlib.Path(output.name)  # pyright: ignore[reportAttributeAccessIssue] - for `await_end`
         return process
 
@@ -128,12 +131,7 @@ class TorturedRun:
         Returns:
           Its status.
         """
-        try:
-            status = process.wait(TOO_LONG)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise Failed(f"{kind}: a start did not end within {TOO_LONG:g} s") from None
+        status = wait_or_kill(process, f"{kind}: a start")
         output = process.output  # pyright: ignore[reportAttributeAccessIssue] - `start_process` has set it
         problem = plan.judge_ending(kind, status, output.read_text(), self.is_finished)
         if problem:
@@ -149,7 +147,7 @@ class TorturedRun:
         """Train undisturbed to the last step; raise Failed where that does not succeed."""
         began = time.monotonic()
         process = self.start_process("none", devices, batch_size)
-        if status := process.wait(TOO_LONG):
+        if status := wait_or_kill(process, "the undisturbed last start"):
             raise Failed(
                 f"the undisturbed last start ended with {status}: {self.notes}/"
                 f"start{self.num_starts}.txt"
@@ -157,6 +155,23 @@ class TorturedRun:
         if not self.is_finished:
             raise Failed("the undisturbed last start did not save the last step")
         self.pace = time.monotonic() - began
+
+    def end_processes(self) -> None:
+        """Kill the processes that still run."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def wait_or_kill(process: subprocess.Popen[str], name: str) -> int:
+    """Return the status of a process; kill it and raise Failed where it takes `TOO_LONG`."""
+    try:
+        return process.wait(TOO_LONG)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise Failed(f"{name} did not end within {TOO_LONG:g} s") from None
 
 
 def wait_at_most(process: subprocess.Popen[str], seconds: float) -> None:

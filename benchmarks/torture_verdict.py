@@ -109,15 +109,19 @@ def compare_metrics(
 
 
 def measure_difference(params: Any, undisturbed: Any) -> float:
-    """Return the largest absolute difference of two parameter trees of NumPy arrays."""
+    """Return the largest absolute difference of two parameter trees of NumPy arrays.
+
+    It is NaN or infinite where a parameter is. Compare it with `not difference <= limit`.
+    """
     differences = [0.0]
     for key, value in undisturbed.items():
         if isinstance(value, Mapping):
             differences.append(measure_difference(params[key], value))
         else:
             one, other = np.asarray(params[key]), np.asarray(value)
-            differences.append(float(np.abs(one - other).max()))
-    return max(differences)
+            with np.errstate(invalid="ignore"):  # infinite in both
+                differences.append(float(np.abs(one - other).max()))
+    return float(np.max(differences))  # Python's max() may pass over NaN
 
 
 def read_params(workdir: pathlib.Path, step: int) -> Any:

@@ -124,6 +124,14 @@ def test_the_largest_difference_of_a_parameter_is_found():
     assert verdict.measure_difference(other, one) == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_parameter_that_is_not_finite_is_no_small_difference(value):
+    one = {"a": {"kernel": np.array([1.0, value])}, "b": np.array([0.0])}
+    other = {"a": {"kernel": np.array([1.0, 4.0])}, "b": np.array([0.0])}
+    for pair in ((one, other), (other, one), (one, one)):
+        assert not verdict.measure_difference(*pair) <= verdict.TOLERANCE
+
+
 @pytest.mark.parametrize("hurt", damage.DAMAGES)
 def test_damage_is_a_function_of_the_seed_and_changes_the_file(hurt, tmp_path):
     path, results = tmp_path / "file", []
