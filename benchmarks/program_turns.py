@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 from benchmarks.harness import ROOT
 
@@ -120,6 +121,11 @@ def run_to_end(argv: Sequence[object], environment: Mapping[str, str] | None = N
         raise RuntimeError(f"{done.args[:5]} ended with {done.returncode}:\n{done.stdout[-2000:]}")
 
 
+def exit_by_signal(number: int, frame: object) -> NoReturn:
+    """Raise SystemExit, so that what is to be done at the end is done; a signal's handler."""
+    raise SystemExit(128 + number)
+
+
 def take_turns(
     starts: Mapping[str, Callable[[], ProgramTurn]], limit: float, seconds: float
 ) -> dict[str, list[HeldoutLoss]]:
@@ -135,10 +141,13 @@ def take_turns(
 
     Raises:
       RuntimeError: a program has failed.
+      SystemExit: a SIGTERM came.
     """
     turns: dict[str, ProgramTurn] = {}
+    handler = signal.signal(signal.SIGTERM, exit_by_signal)
     try:
-        turns.update((name, start()) for name, start in starts.items())
+        for name, start in starts.items():
+            turns[name] = start()
         running = dict(turns)
         while running:
             for name, turn in list(running.items()):
@@ -152,4 +161,5 @@ def take_turns(
     finally:
         for turn in turns.values():
             turn.end_process()
+        signal.signal(signal.SIGTERM, handler)
     return {name: turn.scores for name, turn in turns.items()}

@@ -1,6 +1,9 @@
 """Two programs take turns; a program that waits is paused, and its clock too."""
 
+import os
+import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -56,6 +59,25 @@ def test_programs_take_turns_until_their_own_limit(make_turn, capfd):
     assert all(losses and losses[-1][0] <= 0.75 for losses in scores.values())
     turns = [line.split(":")[0] for line in capfd.readouterr().err.splitlines()]
     assert turns[:4] == ["one", "two", "one", "two"]
+
+
+def test_a_signal_that_ends_the_benchmark_ends_its_programs(make_turn, capfd):
+    turns = []
+
+    def start_turn():
+        turns.append(make_turn(REPORTING_PROGRAM))
+        return turns[-1]
+
+    handler = signal.signal(signal.SIGTERM, lambda *_: None)  # pytest would end
+    threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            take_turns({"one": start_turn, "two": start_turn}, limit=1.0, seconds=0.1)
+    finally:
+        restored = signal.signal(signal.SIGTERM, handler)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert all(turn.process.returncode is not None for turn in turns) and len(turns) == 2
+    assert callable(restored) and restored.__name__ == "<lambda>"
 
 
 def test_a_failed_program_reports_its_error(make_turn):
