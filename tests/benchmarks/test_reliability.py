@@ -1,5 +1,7 @@
 """The reliability board: its rows name tests that exist, and its page shows what was recorded."""
 
+import xml.etree.ElementTree
+
 import pytest
 
 from benchmarks import reliability
@@ -43,3 +45,16 @@ def test_the_committed_page_is_made_from_the_recorded_results():
             )
             in page.splitlines()
         )
+
+
+def test_figures_are_sums_and_those_named_most_are_maxima():
+    case = (
+        '<testcase><properties><property name="most seconds" value="{}"/>'
+        '<property name="refused" value="{}"/></properties></testcase>'
+    )
+    cases = [
+        xml.etree.ElementTree.fromstring(case.format(*values))
+        for values in (("0.5", "3"), ("0.7", "2"), ("0.1", "1"))
+    ]
+    _, figures = reliability.summarize_cases(cases, 4.0)
+    assert figures == "most seconds: 0.7; refused: 6; 3 of 3 tests in 4 s"
