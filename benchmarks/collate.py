@@ -32,7 +32,6 @@ from benchmarks.harness import (
     Worker,
     answer_messages,
     duration,
-    find_peers_python,
     format_command,
     format_spread,
     format_title,
@@ -40,6 +39,7 @@ from benchmarks.harness import (
     interleave_workers,
     report_errors,
 )
+from benchmarks.peer_environment import find_peers_python
 from benchmarks.results_pages import add_result
 from data.objectives import MaskedLm, SentencePair, SpanCorruption
 

@@ -35,11 +35,10 @@ from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     ROOT,
     Worker,
-    find_peers_python,
     get_processor_name,
     interleave_workers,
-    make_mkl_environment,
 )
+from benchmarks.peer_environment import find_peers_python, make_mkl_environment
 from data.objectives import Classification
 from pretrain.evaluation.task_metrics import compute_metrics
 from pretrain.finetune.tasks import TASKS as KINDS

@@ -30,7 +30,6 @@ from benchmarks.harness import (
     Worker,
     answer_messages,
     duration,
-    find_peers_python,
     format_command,
     format_spread,
     format_title,
@@ -38,6 +37,7 @@ from benchmarks.harness import (
     interleave_workers,
     report_errors,
 )
+from benchmarks.peer_environment import find_peers_python
 from benchmarks.results_pages import add_result
 
 SIZE, ROWS = 224, 64  # pixels of a side, images of a batch

@@ -98,7 +98,8 @@ class IndexFedStream:
 
 def time_reading(source: Stream | IndexFedStream, count: int) -> float:
     """Return the CPU seconds per batch of reading `count` batches of a stream."""
-    with contextlib.closing(source.iterate_batches(1000)) as batches:
+    generator: Any = source.iterate_batches(1000)
+    with contextlib.closing(generator) as batches:
         for _ in itertools.islice(batches, 2 * MAX_BATCHES):  # warm-up
             pass
         start = time.process_time()

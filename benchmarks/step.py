@@ -53,16 +53,15 @@ from benchmarks.harness import (
     NO_CACHE,
     ROOT,
     Worker,
-    find_peers_python,
     format_command,
     format_spread,
     format_title,
     int_at_least,
     interleave_workers,
-    make_mkl_environment,
     report_errors,
     some_of,
-)  # fmt: skip
+)
+from benchmarks.peer_environment import find_peers_python, make_mkl_environment  # fmt: skip
 from benchmarks.results_pages import add_result
 from benchmarks.step_cases import DEVICES, make_batch
 

@@ -34,13 +34,13 @@ from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     ROOT,
     duration,
-    find_peers_python,
     format_command,
     format_title,
     int_at_least,
     report_errors,
     some_of,
 )
+from benchmarks.peer_environment import find_peers_python
 from benchmarks.program_turns import HeldoutLoss, ProgramTurn, take_turns
 from benchmarks.results_pages import add_result
 from data.pipeline import Stream

@@ -13,14 +13,16 @@ import pytest
 
 from benchmarks.harness import (
     ROOT,
+    Worker,
     duration,
-    find_peers_python,
     format_command,
     format_spread,
     int_at_least,
+    int_between,
     report_errors,
     some_of,
 )
+from benchmarks.peer_environment import find_peers_python
 
 pytestmark = pytest.mark.fast
 
@@ -28,6 +30,7 @@ pytestmark = pytest.mark.fast
 def make_parser():
     made = argparse.ArgumentParser()
     made.add_argument("--rounds", type=int_at_least(1))
+    made.add_argument("--folds", type=int_between(1, 10))
     made.add_argument("--seconds", type=duration)
     made.add_argument("--ways", type=some_of({"one": 1, "other": 2}))
     made.add_argument("--peers", type=some_of(("one", "other"), min_names=0))
@@ -36,9 +39,21 @@ def make_parser():
 
 def test_arguments_are_read():
     args = make_parser().parse_args(
-        ["--rounds", "3", "--seconds", "0.5", "--ways", "other,one,other", "--peers", ""]
+        [
+            "--rounds",
+            "3",
+            "--folds",
+            "7",
+            "--seconds",
+            "0.5",
+            "--ways",
+            "other,one,other",
+            "--peers",
+            "",
+        ]
     )
-    assert vars(args) == {"rounds": 3, "seconds": 0.5, "ways": ["other", "one"], "peers": []}
+    expected = {"rounds": 3, "seconds": 0.5, "ways": ["other", "one"], "peers": []}
+    assert vars(args) == expected | {"folds": 7}
 
 
 @pytest.mark.parametrize(
@@ -46,6 +61,8 @@ def test_arguments_are_read():
     [
         ("--rounds 0", "--rounds: 0 is less than 1"),
         ("--rounds few", "--rounds: invalid integer value: 'few'"),
+        ("--folds 0", "--folds: 0 is not from 1 to 10"),
+        ("--folds 11", "--folds: 11 is not from 1 to 10"),
         ("--seconds 0", "--seconds: 0 is not above 0"),
         ("--seconds nan", "--seconds: nan is not above 0"),
         ("--ways one,oter", "--ways: unknown: oter; allowed: one, other"),
@@ -68,6 +85,13 @@ def test_an_error_of_a_store_is_one_line(monkeypatch, capsys):
     monkeypatch.setenv("CLOZE_TRACEBACK", "1")
     with pytest.raises(FileNotFoundError), report_errors(make_parser()):
         raise FileNotFoundError("no store here")
+
+
+def test_an_error_in_a_worker_is_not_replaced_when_its_pipe_is_closed():
+    worker = Worker([sys.executable, "-c", "raise SystemExit(3)"])
+    worker.process.wait()
+    with pytest.raises(RuntimeError, match="ended with status 3"), worker:
+        worker.ask_worker(text="a message that is in the buffer")
 
 
 @pytest.mark.parametrize(
