@@ -16,10 +16,8 @@ import os
 import pathlib
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,14 +36,6 @@ MALLOC_ENVIRONMENT = {
 NO_CACHE = {"JAX_ENABLE_COMPILATION_CACHE": "0"}
 # Instruction sets for matmuls, the fastest first, as Linux names them.
 MATMUL_INSTRUCTION_SETS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-# Packages of the peers' own environment; this version of torch has a CPU-only build.
-PEER_PACKAGES = (
-    "torch==2.13.0",
-    "transformers>=5.0,<6",
-    "accelerate>=1.15,<2",
-    "safetensors>=0.7,<1",
-    "numpy",
-)
 
 
 class Worker:
@@ -71,7 +61,8 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # a message that did not arrive
+            self.stdin.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
@@ -152,49 +143,6 @@ def reset_peak_memory() -> float:
     return peak_mib
 
 
-def find_peers_python() -> pathlib.Path:
-    """Return the Python of the peers' environment.
-
-    The one of CLOZE_PEERS_PYTHON, or that of a virtual environment which is created on the first
-    call: a minute or two, about a GiB. Raise FileNotFoundError if the former is not a program.
-    """
-    if own := os.environ.get("CLOZE_PEERS_PYTHON"):
-        if not (python := shutil.which(own)):
-            raise FileNotFoundError(
-                f"CLOZE_PEERS_PYTHON is {own}, which is not a program: "
-                "set it to a Python that has torch, transformers and accelerate"
-            )
-        # Absolute, because workers start in another folder. Symbolic links are not resolved,
-        # because the link's folder determines the virtual environment.
-        return pathlib.Path(python).absolute()
-    folder = CACHE / "peers"
-    mark = folder / "installed.json"
-    python = folder / "bin" / "python"
-    if not mark.exists() or json.loads(mark.read_text()) != list(PEER_PACKAGES):
-        print(f"installing the peers into {folder}", file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, *PEER_PACKAGES], check=True)
-        mark.write_text(json.dumps(PEER_PACKAGES))
-    return python
-
-
-def make_mkl_environment() -> dict[str, str]:
-    """Return environment variables that make MKL use AVX-512 on other makers' processors.
-
-    A common way to tune torch there. The library is compiled on the first call.
-    """
-    library = CACHE / "mkl_avx512.so"
-    if not library.exists():
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
-            source = pathlib.Path(folder) / "mkl.c"
-            source.write_text("int mkl_serv_intel_cpu_true() { return 1; }\n")
-            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    return {"LD_PRELOAD": str(library)}
-
-
 def get_processor_name() -> str:
     """Return the processor's name and the fastest of `MATMUL_INSTRUCTION_SETS` that it has.
 
@@ -219,6 +167,17 @@ def int_at_least(minimum: int) -> Callable[[str], int]:
     def integer(text: str) -> int:
         if (number := int(text)) < minimum:
             raise argparse.ArgumentTypeError(f"{number} is less than {minimum}")
+        return number
+
+    return integer
+
+
+def int_between(minimum: int, maximum: int) -> Callable[[str], int]:
+    """Return an argparse type: an int from `minimum` to `maximum`."""
+
+    def integer(text: str) -> int:
+        if not minimum <= (number := int(text)) <= maximum:
+            raise argparse.ArgumentTypeError(f"{number} is not from {minimum} to {maximum}")
         return number
 
     return integer

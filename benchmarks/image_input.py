@@ -94,7 +94,8 @@ def serve_requests() -> dict[str, Any]:
             batch_size=ROWS,
             threads=request["threads"],
         )
-        iterators[name] = Stream(ImageStore.open(store), data, seed=1).iterate_batches(10**6)
+        images: Any = ImageStore.open(store)
+        iterators[name] = Stream(images, data, seed=1).iterate_batches(10**6)
         next(iterators[name])
 
     def read_batches(name: str, seconds: float) -> dict[str, float]:

@@ -38,20 +38,8 @@ def make_parser():
 
 
 def test_arguments_are_read():
-    args = make_parser().parse_args(
-        [
-            "--rounds",
-            "3",
-            "--folds",
-            "7",
-            "--seconds",
-            "0.5",
-            "--ways",
-            "other,one,other",
-            "--peers",
-            "",
-        ]
-    )
+    words = "--rounds 3 --folds 7 --seconds 0.5 --ways other,one,other --peers="
+    args = make_parser().parse_args(words.split())
     expected = {"rounds": 3, "seconds": 0.5, "ways": ["other", "one"], "peers": []}
     assert vars(args) == expected | {"folds": 7}
 
