@@ -22,7 +22,7 @@ import tempfile
 import time
 from typing import Any, NamedTuple
 
-from benchmarks.harness import format_command, format_title, int_at_least, some_of
+from benchmarks.harness import format_command, format_title, int_between, some_of
 from benchmarks.results_pages import add_result
 
 NAME = "classifiers"
@@ -90,6 +90,7 @@ MODELS = {
     ),
     "encoder": Contender("", ("optimizer.learning_rate=5e-4",), 2),
 }
+NUM_FOLDS = 10  # of a set without a split
 FLOOR = "counts"  # scikit-learn's logistic regression
 
 Rows = list[dict[str, str]]
@@ -113,7 +114,7 @@ def list_splits(corpora: pathlib.Path, protocol: Protocol, folds: int) -> list[t
         return [(rows, read_rows(corpora / protocol.test, "text"))]
     random.Random(0).shuffle(rows)
     return [
-        ([row for i, row in enumerate(rows) if i % 10 != fold], rows[fold::10])
+        ([row for i, row in enumerate(rows) if i % NUM_FOLDS != fold], rows[fold::NUM_FOLDS])
         for fold in range(folds)
     ]
 
@@ -187,7 +188,7 @@ def main() -> None:
     parser.add_argument("--sets", type=some_of(SETS), default=["MR"])
     parser.add_argument("--models", type=some_of([FLOOR, *MODELS]), default=[FLOOR, "nbow", "dan"])
     parser.add_argument("--encoder", type=pathlib.Path, help="workdir of a pretrained encoder")
-    parser.add_argument("--folds", type=int_at_least(1), default=10, help="of MR and CR, to 10")
+    parser.add_argument("--folds", type=int_between(1, NUM_FOLDS), default=10, help="of MR and CR")
     parser.add_argument("--runs", type=pathlib.Path, required=True, help="file of finished runs")
     parser.add_argument("--page", action="store_true", help="add the table of all finished runs")
     args = parser.parse_args()

@@ -28,13 +28,14 @@ from typing import Any
 
 import jax
 
-from benchmarks.classifiers import SETS, Rows, list_splits, train_floor
+from benchmarks.classifiers import NUM_FOLDS, SETS, Rows, list_splits, train_floor
 from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     duration,
     format_command,
     format_title,
     int_at_least,
+    int_between,
     some_of,
 )
 from benchmarks.ladder_models import RUNGS, STEP_TOKENS, VOCAB, list_overrides
@@ -253,7 +254,7 @@ def main() -> None:
     parser.add_argument("--measure", type=duration, default=80, help="seconds to measure speeds")
     parser.add_argument("--models", type=some_of(RUNGS), default=list(RUNGS))
     parser.add_argument("--sets", type=some_of(SETS), default=["SST-binary", "MR"])
-    parser.add_argument("--folds", type=int_at_least(1), default=1, help="of MR and CR, to 10")
+    parser.add_argument("--folds", type=int_between(1, NUM_FOLDS), default=1, help="of MR and CR")
     parser.add_argument("--seeds", type=int_at_least(1), default=1)
     parser.add_argument("--epochs", type=int_at_least(1), default=2, help="of fine-tuning")
     parser.add_argument("--page", action="store_true", help="add the table of all finished runs")

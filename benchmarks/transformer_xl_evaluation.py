@@ -26,7 +26,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.harness import format_command, format_spread, format_title, int_at_least
+from benchmarks.harness import (
+    format_command,
+    format_spread,
+    format_title,
+    int_at_least,
+    int_between,
+)
 from benchmarks.results_pages import add_result
 from models import build
 from models.layers.cache import SEGMENT_MEMORY
@@ -71,7 +77,7 @@ def time_call(call: Callable[[], Any]) -> float:
 
 def measure_length(length: int, segment: int, rounds: int) -> list[str]:
     """Return the cells of one attention length."""
-    config = dataclasses.replace(load("transformer_xl_tiny").model, memory=length, scan=False)
+    config: Any = dataclasses.replace(load("transformer_xl_tiny").model, memory=length, scan=False)
     model: Any = build(config, **make_local_hooks())
     rng = np.random.default_rng(0)
     token_ids = rng.integers(0, config.vocab, (1, length), np.int32)
@@ -100,7 +106,7 @@ def main() -> None:
     """Measure each attention length and add the section to the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int_at_least(1), default=5)
-    parser.add_argument("--segment", type=int_at_least(1), default=128)
+    parser.add_argument("--segment", type=int_between(1, min(PAPER)), default=128)
     args = parser.parse_args()
     load_at_start = os.getloadavg()[0]
     rows = [measure_length(length, args.segment, args.rounds) for length in PAPER]
