@@ -63,12 +63,10 @@ def measure_variant(
     from pretrain.distributed.ops.softmax import attend
     from pretrain.distributed.sharding import make_mesh
     from pretrain.plan import topology as machines
-    from pretrain.plan.collectives import find_collectives
     from pretrain.plan.compile import compile_update
-    from pretrain.plan.hbm_traffic import count_memory_bytes
     from pretrain.plan.hlo import HloModule
     from pretrain.plan.roofline import compute_roofline
-    from pretrain.training import flops
+    from pretrain.plan.work import count_work
     from pretrain.training.program import make_program
 
     run, machine = load(config, list(overrides)), machines.make_tpu_machine(topology)
@@ -86,17 +84,14 @@ def measure_variant(
             "fits": False,
         }
     module = HloModule(compiled.text)
-    computed = flops.count_flops(
-        program.train_step.trace(program.describe_state(), program.batch).jaxpr
-    )
-    roof = compute_roofline(
-        computed, count_memory_bytes(module), find_collectives(module, mesh), mesh, machine
-    )
+    jaxpr = program.train_step.trace(program.describe_state(), program.batch).jaxpr
+    work = count_work(module, jaxpr, mesh, machine)
+    roof = compute_roofline(*work, mesh, machine)
     return {
         "fits": True,
         "temporary": compiled.memory_sizes["temp"] / 2**30,
         "peak": compiled.memory_sizes["peak"] / 2**30,
-        "moved": count_memory_bytes(module) / 2**30,
+        "moved": work.memory_bytes / 2**30,
         "bound": roof.bound_seconds * 1e3,
         "kernels": kernels,
     }
@@ -106,7 +101,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", help="one configuration; the page is not written")
+    names = list(dict.fromkeys(config for config, *_ in CASES))
+    parser.add_argument("--only", choices=names, help="one configuration; the page is not written")
     args = parser.parse_args()
     from benchmarks.results_pages import add_result
     from pretrain.plan import topology as machines
