@@ -280,12 +280,12 @@ def main() -> None:
     load = os.getloadavg()[0]
     results, version = measure_points(list_points(args.points), args.rounds, args.steps)
     split = make_curves(results)
-    draw_curves(split, RESULTS / "growth.png")
     rounds = f"{args.rounds} round{'s' * (args.rounds > 1)}"
     note = f"`{format_command()}`: medians of a process's {args.steps} steps, and of {rounds}."
     lines = [format_title(load, f"JAX {version}"), "", note, ""]
     lines += [*format_table(split), "", "![growth](growth.png)", ""]
     add_result("growth", lines)
+    draw_curves(split, RESULTS / "growth.png")
 
 
 if __name__ == "__main__":

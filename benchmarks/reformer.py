@@ -160,7 +160,7 @@ def draw_errors(errors: Mapping[float, Sequence[float]], path: pathlib.Path) -> 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    style = {"svg.fonttype": "none", "svg.hashsalt": NAME, "font.size": 9}
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": NAME, "font.size": 9}
     with matplotlib.rc_context(style):
         figure, ax = pyplot.subplots(figsize=(5.6, 3.8), layout="constrained")
         for (spread, found), marker in zip(errors.items(), "osD", strict=True):
@@ -212,8 +212,8 @@ def main() -> None:
     for spread in SPREADS:
         errors[spread] = measure_errors(*draw_vectors(1_024, spread), chunk=64, draws=5)
         print(spread, errors[spread], flush=True)
-    draw_errors(errors, RESULTS / f"{NAME}_error.svg")
     if not args.steps:
+        draw_errors(errors, RESULTS / f"{NAME}_error.svg")
         return
     accuracies = measure_task(args.half, args.steps)
     lines = [
@@ -240,6 +240,7 @@ def main() -> None:
         f"![error by rounds]({NAME}_error.svg)",
     ]
     add_result(NAME, lines, "Reformer: hashing against full attention")
+    draw_errors(errors, RESULTS / f"{NAME}_error.svg")
 
 
 if __name__ == "__main__":
