@@ -31,6 +31,7 @@ from benchmarks.harness import (
     format_command,
     format_title,
     int_at_least,
+    require_paths,
     some_of,
 )
 from benchmarks.program_turns import HeldoutLoss, ProgramTurn, run_to_end, take_turns
@@ -202,6 +203,7 @@ def main() -> None:
         "--models", type=some_of(MODELS), default=list(MODELS), help=f"of {','.join(MODELS)}"
     )
     args = parser.parse_args()
+    require_paths(parser, "TEXT", *map(pathlib.Path, args.texts))
     load_at_start = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -23,7 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.byte_ngrams import score_bytes
-from benchmarks.harness import format_command, format_title, int_at_least
+from benchmarks.harness import (
+    format_command,
+    format_title,
+    int_at_least,
+    report_errors,
+    require_paths,
+)
 from benchmarks.results_pages import add_result
 from models import build
 from models.layers.cache import CARRY
@@ -79,7 +85,8 @@ def format_row(name: str, nats: float, num_bytes: int, num_characters: int) -> s
 
 def describe_run(trained: Trained) -> str:
     """Return one sentence about the run: sizes, steps and bytes read."""
-    model, run = trained.run.model, trained.run
+    run = trained.run
+    model: Any = run.model
     size = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
     row: Any = run.data.objective
     read = trained.step * run.data.batch_size * row.length
@@ -99,10 +106,13 @@ def main() -> None:
     parser.add_argument("--workdir", required=True, help="workdir of the LSTM")
     parser.add_argument("--orders", type=int_at_least(1), default=20, metavar="N")
     args = parser.parse_args()
+    for name in ("training", "test"):
+        require_paths(parser, name, getattr(args, name))
+    with report_errors(parser):
+        trained = open_trained(args.workdir)
     load = os.getloadavg()[0]
     training, test = args.training.read_bytes(), args.test.read_bytes()
     num_bytes, num_characters = len(test) - 1, len(test.decode()) - 1
-    trained = open_trained(args.workdir)
     row = partial(format_row, num_bytes=num_bytes, num_characters=num_characters)
     nats_N = -np.log(score_bytes(training, test, args.orders)[:, 1:]).sum(axis=1)
     lstm = row("LSTM", -score_by_lstm(trained, test).sum())

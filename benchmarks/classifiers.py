@@ -20,9 +20,18 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.harness import format_command, format_title, int_between, some_of
+from benchmarks.cached_results import require_settings
+from benchmarks.harness import (
+    format_command,
+    format_title,
+    int_between,
+    report_errors,
+    require_paths,
+    some_of,
+)
 from benchmarks.results_pages import add_result
 
 NAME = "classifiers"
@@ -107,6 +116,12 @@ def read_rows(path: pathlib.Path, text: str) -> Rows:
     ]
 
 
+def list_files(corpora: pathlib.Path, sets: Sequence[str]) -> list[pathlib.Path]:
+    """Return the files of sets."""
+    names = [name for one in sets for name in (SETS[one].train, SETS[one].test) if name]
+    return [corpora / name for name in names]
+
+
 def list_splits(corpora: pathlib.Path, protocol: Protocol, folds: int) -> list[tuple[Rows, Rows]]:
     """Return (training rows, test rows) of each fold, or of the set's own parts."""
     rows = read_rows(corpora / protocol.train, protocol.text)
@@ -181,6 +196,15 @@ def format_rows(finished: list[dict[str, Any]], names: list[str], sets: list[str
     return lines
 
 
+def require_encoder(args: argparse.Namespace, finished: list[dict[str, Any]]) -> None:
+    """Raise ValueError where the finished runs are of another encoder than the command's."""
+    if args.encoder:
+        path = args.runs.with_name(f"{args.runs.name}.settings.json")
+        encoders = {name for name, model in MODELS.items() if not model.config}
+        has_results = any(run["model"] in encoders for run in finished)
+        require_settings(path, {"encoder": str(args.encoder)}, has_results)
+
+
 def main() -> None:
     """Train what is not finished and add the table to the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -194,12 +218,17 @@ def main() -> None:
     args = parser.parse_args()
     if args.encoder is None and not all(n == FLOOR or MODELS[n].config for n in args.models):
         parser.error("encoder and encoder_frozen need --encoder WORKDIR")
+    if args.encoder:
+        require_paths(parser, "--encoder", args.encoder)
+    require_paths(parser, "--corpora", *list_files(args.corpora, args.sets))
     load_at_start = os.getloadavg()[0]
     finished = (
         [json.loads(line) for line in args.runs.read_text().splitlines()]
         if args.runs.exists()
         else []
     )
+    with report_errors(parser):
+        require_encoder(args, finished)
     done = {(run["set"], run["model"], run["fold"]) for run in finished}
     for one in args.sets:
         for fold, (train, test) in enumerate(list_splits(args.corpora, SETS[one], args.folds)):

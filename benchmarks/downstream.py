@@ -25,9 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.cached_results import format_verb, is_done, write_result
 from benchmarks.downstream_page import METRIC_LABELS, PAGE, format_page
 from benchmarks.downstream_tasks import TASKS, DownstreamTask, locate_files
-from benchmarks.harness import MALLOC_ENVIRONMENT, ROOT, get_processor_name
+from benchmarks.harness import (
+    MALLOC_ENVIRONMENT,
+    ROOT,
+    get_processor_name,
+    report_errors,
+    require_paths,
+)
 from data.objectives import Classification
 from data.store.atomic import write_atomically
 from pretrain.evaluation.task_metrics import compute_metrics
@@ -143,27 +150,6 @@ def count_examples(data: Data, names: Sequence[str]) -> dict[str, Any]:
     return counts_of
 
 
-def format_command(arguments: Sequence[str]) -> str:
-    """Return the command line of a verb."""
-    return " ".join(["python -m pretrain", *arguments])
-
-
-def is_done(path: pathlib.Path, arguments: Sequence[str]) -> bool:
-    """Return whether the result of a command exists at `path`.
-
-    Raises:
-      ValueError: if it is the result of another command.
-    """
-    if not path.exists():
-        return False
-    if (previous := json.loads(path.read_text())["command"]) != format_command(arguments):
-        raise ValueError(
-            f"{path} was measured by\n  {previous}\nand not by\n  {format_command(arguments)}\n"
-            "Measure it again with --again, or use another folder with --work"
-        )
-    return True
-
-
 def measure_task(
     name: str, task: DownstreamTask, start: str, args: argparse.Namespace
 ) -> dict[str, Any]:
@@ -200,7 +186,7 @@ def measure_task(
         "epochs": task.epochs,
         "examples": count_examples(run.data, names),
         "hardware": f"{get_processor_name()}, {len(os.sched_getaffinity(0))} cores",
-        "command": format_command(arguments),
+        "command": format_verb(arguments),
         "date": str(datetime.date.today()),
     }
 
@@ -227,15 +213,12 @@ def describe_encoder(args: argparse.Namespace) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
-def write_result(path: pathlib.Path, result: Any) -> None:
-    """Write a result as a JSON file."""
-    write_atomically(path, json.dumps(result, indent=1) + "\n")
-
-
 def write_page(work: pathlib.Path) -> None:
     """Write benchmarks/downstream.md from the results in the folder `work`."""
     paths = sorted((work / "results").glob("*.json"))
     results = {path.stem: json.loads(path.read_text()) for path in paths}
+    if "encoder" not in results:
+        raise FileNotFoundError(f"{work / 'results'} has no result of an encoder; measure first")
     encoder = results.pop("encoder")
     peers = [results.pop(stem) for stem in list(results) if stem.startswith("peer-")]
     write_atomically(PAGE, format_page(encoder, list(results.values()), peers, list(TASKS)))
@@ -282,16 +265,23 @@ def main() -> None:
     os.chdir(ROOT)
     (args.work / "results").mkdir(parents=True, exist_ok=True)
     if not args.page:
+        require_paths(parser, "--from", args.encoder)
+        sources = [TASKS[name] for name in args.only]
+        files = [args.corpora / part for task in sources for part in (task.train, task.heldout)]
+        require_paths(parser, "--corpora", *files)
         describe_encoder(args)
         for name in args.only:
             for start in LEARNING_RATES:
                 path = args.work / "results" / f"{name}-{start}.json"
                 files = locate_files(TASKS[name], args.corpora, args.work)
                 arguments = make_arguments(name, TASKS[name], start, files, args)
-                if args.again or not is_done(path, arguments):
+                with report_errors(parser):
+                    is_known = not args.again and is_done(path, arguments)
+                if not is_known:
                     write_result(path, measure_task(name, TASKS[name], start, args))
                     write_page(args.work)
-    write_page(args.work)
+    with report_errors(parser):
+        write_page(args.work)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.downstream import add_arguments, write_page, write_result
+from benchmarks.cached_results import write_result
+from benchmarks.downstream import add_arguments, write_page
 from benchmarks.downstream_tasks import TASKS
 from benchmarks.harness import (
     MALLOC_ENVIRONMENT,

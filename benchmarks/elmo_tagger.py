@@ -33,11 +33,18 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks.downstream import write_result
+from benchmarks.cached_results import require_settings, write_result
 from benchmarks.downstream_page import format_mean
-from benchmarks.feature_layers import FILES
+from benchmarks.feature_layers import FILES, list_files
 from benchmarks.feature_states import load_or_make, open_and_extract, open_untrained
-from benchmarks.harness import ROOT, format_command, format_title, int_at_least
+from benchmarks.harness import (
+    ROOT,
+    format_command,
+    format_title,
+    int_at_least,
+    report_errors,
+    require_paths,
+)
 from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train_taggers
 from benchmarks.results_pages import add_result
 from data.corpus.json_lines import format_json_lines, read_json_lines
@@ -133,8 +140,8 @@ def list_rows(args: argparse.Namespace) -> list[Row]:
 def measure_rows(args: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Return {title: result of `train_taggers`} of all rows."""
     sentences = {
-        name: tagged_sentences.read_sentences(str(args.corpora / "ner_wnut17" / f"{name}.conll"))
-        for name in FILES
+        name: tagged_sentences.read_sentences(str(path))
+        for name, path in zip(FILES, list_files(args.corpora), strict=True)
     }
     names = tag_schemes.list_tags(
         {tag for sentence in sentences["train"] for tag in sentence.tags}, "bio"
@@ -227,8 +234,14 @@ def main() -> None:
     if args.write_words:
         print(f"{args.write_words}: {write_words(args.corpora, args.write_words):,} words")
         return
+    require_paths(parser, "--from", args.encoder)
+    require_paths(parser, "--corpora", *list_files(args.corpora))
+    with report_errors(parser):
+        read_run(args.encoder)
+        settings = {"encoder": str(args.encoder), "bert": args.bert and str(args.bert)}
+        has_results = any(args.work.glob("*.npz"))
+        require_settings(args.work / "settings.json", settings, has_results)
     load = os.getloadavg()[0]
-    args.work.mkdir(parents=True, exist_ok=True)
     results = measure_rows(args)
     title = format_title(load, f"JAX {jax.__version__}")
     add_result(NAME, [title, "", *format_section(results, args)], "Features of words for WNUT-17")

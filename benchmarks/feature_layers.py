@@ -26,10 +26,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from benchmarks.downstream import write_result
+from benchmarks.cached_results import require_settings, write_result
 from benchmarks.downstream_page import format_mean
 from benchmarks.feature_states import combine_layers, load_or_make, open_and_extract, open_untrained
-from benchmarks.harness import ROOT, format_command, format_title, int_at_least
+from benchmarks.harness import (
+    ROOT,
+    format_command,
+    format_title,
+    int_at_least,
+    report_errors,
+    require_paths,
+)
 from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train_taggers
 from benchmarks.results_pages import add_result
 from data.examples import tag_schemes, tagged_sentences
@@ -64,8 +71,8 @@ def measure_rows(
       ({(start, combination): result of `train_taggers`}, {file: counts of `extract_states`}).
     """
     sentences = {
-        name: tagged_sentences.read_sentences(str(args.corpora / "ner_wnut17" / f"{name}.conll"))
-        for name in FILES
+        name: tagged_sentences.read_sentences(str(path))
+        for name, path in zip(FILES, list_files(args.corpora), strict=True)
     }
     names = tag_schemes.list_tags(
         {tag for sentence in sentences["train"] for tag in sentence.tags}, "bio"
@@ -90,6 +97,11 @@ def measure_rows(
                 write_result(path, train_taggers(parts, names, args.seeds, args.epochs))
             results[start, combination] = json.loads(path.read_text())
     return results, facts
+
+
+def list_files(corpora: pathlib.Path) -> list[pathlib.Path]:
+    """Return the file of each part of `FILES`."""
+    return [corpora / "ner_wnut17" / f"{name}.conll" for name in FILES]
 
 
 def make_words(
@@ -195,8 +207,14 @@ def main() -> None:
     )
     args = parser.parse_args()
     os.chdir(ROOT)
+    require_paths(parser, "--from", args.encoder)
+    require_paths(parser, "--corpora", *list_files(args.corpora))
+    with report_errors(parser):
+        read_run(args.encoder)
+        settings = {"encoder": str(args.encoder)}
+        has_results = any(args.work.glob("*.npz"))
+        require_settings(args.work / "settings.json", settings, has_results)
     load = os.getloadavg()[0]
-    args.work.mkdir(parents=True, exist_ok=True)
     results, facts = measure_rows(args)
     add_result(
         "feature_layers",

@@ -27,9 +27,17 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from benchmarks.cached_results import require_settings
 from benchmarks.classifiers import Rows, train_floor
-from benchmarks.harness import MALLOC_ENVIRONMENT, format_command, format_title, int_at_least
-from benchmarks.program_turns import run_to_end
+from benchmarks.harness import (
+    MALLOC_ENVIRONMENT,
+    format_command,
+    format_title,
+    int_at_least,
+    report_errors,
+    require_paths,
+)
+from benchmarks.program_turns import read_heldout_loss, run_to_end
 from benchmarks.results_pages import add_result
 
 NAME = "grover"
@@ -194,14 +202,6 @@ def train_detector(
     return [row["heldout_accuracy"] for row in scores if "heldout_accuracy" in row][-1]
 
 
-def read_heldout_loss(folder: pathlib.Path, size: str) -> float:
-    """Return the last held-out loss of a generator, in nats a token."""
-    from pretrain.workdir.metrics_file import read_metrics
-
-    rows = read_metrics(folder / size / "metrics.jsonl")
-    return [row["heldout_loss"] for row in rows if "heldout_loss" in row][-1]
-
-
 def measure_authors(folder: pathlib.Path) -> tuple[float, int]:
     """Return for what share of real bodies the author is generated, and the number of authors."""
     given, path = folder / "bodies.jsonl", folder / "authors.jsonl"
@@ -241,9 +241,16 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="add the table of all finished runs")
     args = parser.parse_args()
     load_at_start, folder = os.getloadavg()[0], args.folder
-    folder.mkdir(parents=True, exist_ok=True)
+    books = args.corpora / "books" / "train"
+    require_paths(parser, "--corpora", books)
+    if not any(books.glob("*.jsonl")):
+        parser.error(f"argument --corpora: {books} has no *.jsonl")
     numbers = {"train": args.pairs, "test": args.test_pairs}
-    write_articles(args.corpora / "books" / "train", folder, numbers)
+    with report_errors(parser):
+        settings = {"steps": args.steps, "pairs": numbers, "epochs": args.epochs}
+        has_results = (folder / "generator.jsonl").exists()
+        require_settings(folder / "settings.json", settings, has_results)
+    write_articles(books, folder, numbers)
     for size in SIZES:
         train_generator(folder, size, args.steps)
     runs = read_lines(folder / "runs.jsonl")
@@ -261,7 +268,7 @@ def main() -> None:
     if args.page:
         sizes = sorted({(run["train"], run["test"]) for run in runs})
         share, num_authors = measure_authors(folder)
-        losses = ", ".join(f"{size} {read_heldout_loss(folder, size):.3f}" for size in SIZES)
+        losses = ", ".join(f"{size} {read_heldout_loss(folder / size):.3f}" for size in SIZES)
         lines = [
             format_title(load_at_start),
             "",

@@ -183,6 +183,25 @@ def int_between(minimum: int, maximum: int) -> Callable[[str], int]:
     return integer
 
 
+def multiple_of(number: int, minimum: int) -> Callable[[str], int]:
+    """Return an argparse type: a multiple of `number` that is not less than `minimum`."""
+
+    def integer(text: str) -> int:
+        if (value := int_at_least(minimum)(text)) % number:
+            raise argparse.ArgumentTypeError(f"{value} is not a multiple of {number}")
+        return value
+
+    return integer
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return a JSON object; an argparse type."""
+    with contextlib.suppress(json.JSONDecodeError):
+        if isinstance(value := json.loads(text), dict):
+            return value
+    raise argparse.ArgumentTypeError(f"{text} is not a JSON object")
+
+
 def duration(text: str) -> float:
     """Return a positive number of seconds; an argparse type."""
     if not (seconds := float(text)) > 0:
@@ -211,15 +230,22 @@ def some_of(known: Collection[str], min_names: int = 1) -> Callable[[str], list[
     return names
 
 
+def require_paths(parser: argparse.ArgumentParser, name: str, *paths: pathlib.Path) -> None:
+    """End with the parser's error unless the files and folders of an argument exist."""
+    for path in paths:
+        if not path.exists():
+            parser.error(f"argument {name}: {path}: no such file or folder")
+
+
 @contextlib.contextmanager
 def report_errors(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """Report an error about a store or a configuration as the parser's error, in one line.
+    """Report an error about a store, a configuration or a program as the parser's error.
 
     `python -m pretrain` does the same. With CLOZE_TRACEBACK set, the error is raised.
     """
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
         parser.error(str(error))

@@ -23,7 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import format_command, format_title, int_at_least, some_of
+from benchmarks.harness import (
+    format_command,
+    format_title,
+    int_at_least,
+    multiple_of,
+    require_paths,
+    some_of,
+)
 from benchmarks.results_pages import add_result
 from data.objectives.image_classification import ImageClassification
 from models.config.deit import DeitConfig
@@ -155,14 +162,17 @@ def main() -> None:
     """Train what is not finished and add the table to the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--images", type=pathlib.Path, required=True, help="folder of MNIST")
-    parser.add_argument("--labels", type=int_at_least(CLASSES), default=1000)
-    parser.add_argument("--teacher-labels", type=int_at_least(0), help="0: all", default=None)
+    parser.add_argument("--labels", type=multiple_of(CLASSES, CLASSES), default=1000)
+    parser.add_argument(
+        "--teacher-labels", type=multiple_of(CLASSES, 0), help="0: all", default=None
+    )
     parser.add_argument("--students", type=some_of(STUDENTS), default=[*STUDENTS])
     parser.add_argument("--seeds", type=int_at_least(1), default=3)
     parser.add_argument("--steps", type=int_at_least(1), default=600)
     parser.add_argument("--runs", type=pathlib.Path, required=True, help="file of finished runs")
     parser.add_argument("--page", action="store_true", help="add the table of all finished runs")
     args = parser.parse_args()
+    require_paths(parser, "--images", *(args.images / f"{part}.npz" for part in ("train", "test")))
     if args.teacher_labels is None:
         args.teacher_labels = args.labels
     case = {"labels": args.labels, "teacher_labels": args.teacher_labels, "steps": args.steps}

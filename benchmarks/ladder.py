@@ -28,7 +28,8 @@ from typing import Any
 
 import jax
 
-from benchmarks.classifiers import NUM_FOLDS, SETS, Rows, list_splits, train_floor
+from benchmarks.cached_results import require_settings
+from benchmarks.classifiers import NUM_FOLDS, SETS, Rows, list_files, list_splits, train_floor
 from benchmarks.harness import (
     MALLOC_ENVIRONMENT,
     duration,
@@ -36,10 +37,12 @@ from benchmarks.harness import (
     format_title,
     int_at_least,
     int_between,
+    report_errors,
+    require_paths,
     some_of,
 )
 from benchmarks.ladder_models import RUNGS, STEP_TOKENS, VOCAB, list_overrides
-from benchmarks.program_turns import ProgramTurn, run_to_end, take_turns
+from benchmarks.program_turns import ProgramTurn, read_heldout_loss, run_to_end, take_turns
 from benchmarks.results_pages import add_result
 
 NAME = "ladder"
@@ -99,10 +102,19 @@ def measure_rates(names: Sequence[str], folder: pathlib.Path, seconds: float) ->
     """Return the steps a second of each model, which train in turns.
 
     Those before the first loss in the file, and compilation with them, are not counted.
+
+    Raises:
+      RuntimeError: a model did not train for long enough.
     """
     scores = take_turns(
         {name: partial(start_measuring, name, folder) for name in names}, seconds, seconds / 8
     )
+    for name, rows in scores.items():
+        if not rows or rows[-1][0] <= rows[0][0]:
+            raise RuntimeError(
+                f"{name} did not report two losses, one after the other, in its turns: "
+                f"give --measure above {seconds:g}"
+            )
     return {
         name: (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
         for name, rows in scores.items()
@@ -203,14 +215,6 @@ def complete_runs(
     return finished
 
 
-def read_heldout_loss(workdir: pathlib.Path) -> float:
-    """Return the last held-out loss of a pretraining, in nats."""
-    from pretrain.workdir.metrics_file import read_metrics
-
-    rows = read_metrics(workdir / "metrics.jsonl")
-    return [row["heldout_loss"] for row in rows if "heldout_loss" in row][-1]
-
-
 def format_accuracy(runs: list[dict[str, Any]], name: str, one: str, pretrained: bool) -> str:
     """Return the mean accuracy of a cell in percent, with the number of several runs."""
     values = [
@@ -250,7 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--corpora", type=pathlib.Path, required=True, help="folder of the sets")
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="of runs and stores")
-    parser.add_argument("--minutes", type=float, default=10, help="of pretraining")
+    parser.add_argument("--minutes", type=duration, default=10, help="of pretraining")
     parser.add_argument("--measure", type=duration, default=80, help="seconds to measure speeds")
     parser.add_argument("--models", type=some_of(RUNGS), default=list(RUNGS))
     parser.add_argument("--sets", type=some_of(SETS), default=["SST-binary", "MR"])
@@ -259,11 +263,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=int_at_least(1), default=2, help="of fine-tuning")
     parser.add_argument("--page", action="store_true", help="add the table of all finished runs")
     args = parser.parse_args()
+    books = args.corpora / "books" / "train"
+    require_paths(parser, "--corpora", books, *list_files(args.corpora, args.sets))
     load_at_start, folder = os.getloadavg()[0], args.folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind in {RUNGS[name].store for name in args.models}:
-        prepare_books(args.corpora / "books" / "train", folder, kind)
-    steps = find_steps(args.models, folder, args)
+    with report_errors(parser):
+        settings = {"minutes": args.minutes, "epochs": args.epochs}
+        require_settings(folder / "settings.json", settings, (folder / "steps.json").exists())
+        for kind in {RUNGS[name].store for name in (REFERENCE, *args.models)}:
+            prepare_books(books, folder, kind)
+        steps = find_steps(args.models, folder, args)
     for name in args.models:
         pretrain_model(name, folder, steps[name])
         print(

@@ -28,7 +28,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from benchmarks.harness import format_command, format_title, int_at_least
+from benchmarks.harness import (
+    format_command,
+    format_title,
+    int_at_least,
+    multiple_of,
+    report_errors,
+)
 from benchmarks.results_pages import add_result
 from models import build
 from pretrain.config import Run
@@ -42,9 +48,11 @@ NUMBERS = (1, 8, 64)
 
 def make_batch(run: Run, rows: int, seed: int) -> dict[str, np.ndarray]:
     """Return a batch of random tokens for a masked language model."""
-    rng, objective = np.random.default_rng(seed), run.data.objective
+    rng = np.random.default_rng(seed)
+    objective: Any = run.data.objective
+    model: Any = run.model
     length, masked = objective.length, objective.max_predictions
-    vocab = run.model.vocab
+    vocab = model.vocab
     return {
         "token_ids": rng.integers(0, vocab, (rows, length)).astype(np.int32),
         "attention_mask": np.ones((rows, length), bool),
@@ -97,11 +105,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--config", default="bert_tiny", help="a masked language model")
-    parser.add_argument("--rows", type=int_at_least(64), default=64, help="rows of the batch")
+    parser.add_argument(
+        "--rows", type=multiple_of(max(NUMBERS), max(NUMBERS)), default=64, help="rows of the batch"
+    )
     parser.add_argument("--repeats", type=int_at_least(1), default=3, help="batches of random rows")
     args = parser.parse_args()
     load = os.getloadavg()[0]
-    run = load_run(args.config)
+    with report_errors(parser):
+        run = load_run(args.config)
     changes = {"dropout": 0.0, "attention_dropout": 0.0}
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, **changes))
     batches = [make_batch(run, args.rows, seed) for seed in range(args.repeats)]

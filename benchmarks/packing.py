@@ -36,6 +36,7 @@ from benchmarks.harness import (
     format_title,
     int_at_least,
     interleave_workers,
+    json_object,
 )
 from benchmarks.results_pages import add_result
 
@@ -221,7 +222,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int_at_least(1), default=32, help="rows of a batch")
     parser.add_argument(
         "--model",
-        type=json.loads,
+        type=json_object,
         default={},
         help="JSON object of fields of BertConfig that differ from BERT-mini",
     )

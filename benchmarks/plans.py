@@ -61,7 +61,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", help="print the rows of one configuration and record nothing")
+    parser.add_argument(
+        "--only",
+        choices=sorted({plan.config for plan in PLANS}),
+        metavar="CONFIGURATION",
+        help="print its rows and record nothing",
+    )
     parser.add_argument("--quick", action="store_true", help="with --only: as `plan --quick`")
     parser.add_argument("--compiled", action="store_true", help="compile nothing")
     args = parser.parse_args()

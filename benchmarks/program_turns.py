@@ -121,6 +121,14 @@ def run_to_end(argv: Sequence[object], environment: Mapping[str, str] | None = N
         raise RuntimeError(f"{done.args[:5]} ended with {done.returncode}:\n{done.stdout[-2000:]}")
 
 
+def read_heldout_loss(workdir: pathlib.Path) -> float:
+    """Return the last held-out loss of a pretraining, in nats."""
+    from pretrain.workdir.metrics_file import read_metrics
+
+    rows = read_metrics(workdir / "metrics.jsonl")
+    return [row["heldout_loss"] for row in rows if "heldout_loss" in row][-1]
+
+
 def exit_by_signal(number: int, frame: object) -> NoReturn:
     """Raise SystemExit, so that what is to be done at the end is done; a signal's handler."""
     raise SystemExit(128 + number)

@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
+from benchmarks.harness import int_at_least, report_errors  # noqa: E402
 from benchmarks.results_pages import RESULTS, add_result  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
 from data.store.reader import Store  # noqa: E402
@@ -71,15 +72,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("workdir", type=pathlib.Path)
-    parser.add_argument("--batches", type=int, default=500)
+    parser.add_argument("--batches", type=int_at_least(1), default=500)
     parser.add_argument(
         "--note",
         default="",
         help="a remark for the page, such as other load on the machine",
     )
     args = parser.parse_args()
-    run = read_run(args.workdir)
-    store = Store.open(run.data.store)
+    with report_errors(parser):
+        run = read_run(args.workdir)
+        store = Store.open(run.data.store)
     rows = metrics_file.read_metrics(args.workdir / "metrics.jsonl")
     step, _, scores = evaluate_checkpoint(args.workdir)
     loss, accuracy, perplexity = score_unigram(run, store, args.batches)

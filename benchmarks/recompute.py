@@ -33,7 +33,7 @@ import jax
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from benchmarks.harness import format_command, format_title, int_at_least
+from benchmarks.harness import format_command, format_title, int_at_least, report_errors
 from benchmarks.results_pages import add_result
 from data.mixed import map_shapes
 from models.layers import ops
@@ -198,6 +198,11 @@ def main() -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--topology", help="a TPU slice, such as v5e:4x4")
     args = parser.parse_args()
+    if args.topology:
+        from pretrain.plan.topology import make_tpu_machine
+
+        with report_errors(parser):
+            make_tpu_machine(args.topology)
     load_before, lines = os.getloadavg()[0], []
     unit = "through HBM, MiB" if args.topology else "step, ms"
     for case in args.only or CASES:

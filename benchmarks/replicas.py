@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from benchmarks.harness import int_at_least, report_errors
 from pretrain.config import load
 from pretrain.distributed.replica_check import ReplicaCheck
 from pretrain.distributed.sharding import make_mesh
@@ -39,11 +40,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--config", default="bert_mini")
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int_at_least(1), default=5)
     parser.add_argument("overrides", nargs="*", metavar="path=value")
     args = parser.parse_intermixed_args()
-    run = load(args.config, args.overrides)
-    mesh = make_mesh(run.mesh)
+    with report_errors(parser):
+        run = load(args.config, args.overrides)
+        mesh = make_mesh(run.mesh)
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
         replicas = ReplicaCheck(program.state_shardings, mesh, 1)

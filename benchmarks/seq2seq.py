@@ -29,9 +29,17 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 from sacrebleu.metrics.bleu import BLEU
 
-from benchmarks.harness import RESULTS, format_command, format_title, int_at_least
+from benchmarks.cached_results import require_settings
+from benchmarks.harness import (
+    RESULTS,
+    format_command,
+    format_title,
+    int_at_least,
+    report_errors,
+    require_paths,
+)
 from benchmarks.results_pages import add_result
-from benchmarks.translate import LENGTH, TEST, prepare_store, read_lines, run_verb
+from benchmarks.translate import LENGTH, TEST, list_files, prepare_store, read_lines, run_verb
 from models.generation.decoding import BeamSearch, Greedy
 from pretrain.api.evaluating import evaluate_checkpoint
 from pretrain.inference.text_generation import TranslationWriter
@@ -169,6 +177,11 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--note", default="", help="a remark for the page, such as other load")
     args = parser.parse_args()
+    require_paths(parser, "corpus", *list_files(args.corpus, LANGUAGES))
+    with report_errors(parser):
+        has_results = any((args.work / name).exists() for name in MODELS)
+        settings = {"steps": args.steps, "beams": args.beams}
+        require_settings(args.work / "settings.json", settings, has_results)
     load = os.getloadavg()[0]
     args.work.mkdir(parents=True, exist_ok=True)
     prepare_store(args.corpus, args.work, LANGUAGES, VOCAB)

@@ -34,7 +34,12 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 from sacrebleu.metrics.bleu import BLEU  # noqa: E402
 
-from benchmarks.harness import format_command, get_processor_name, int_at_least  # noqa: E402
+from benchmarks.harness import (  # noqa: E402
+    format_command,
+    get_processor_name,
+    int_at_least,
+    require_paths,
+)
 from benchmarks.results_pages import add_result  # noqa: E402
 from models.generation.decoding import BeamSearch, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
@@ -57,6 +62,11 @@ def run_verb(*arguments: object) -> None:
     print("python -m pretrain", *arguments, flush=True)
     if status := cloze([str(word) for word in arguments]):
         sys.exit(status)
+
+
+def list_files(corpus: pathlib.Path, languages: Sequence[str]) -> list[pathlib.Path]:
+    """Return the files of the training and test pairs."""
+    return [corpus / f"{part}.{language}" for part in ("train", TEST) for language in languages]
 
 
 def prepare_store(
@@ -155,6 +165,7 @@ def main() -> None:
         "--note", default="", help="a remark for the page, such as other load on the machine"
     )
     args = parser.parse_intermixed_args()
+    require_paths(parser, "corpus", *list_files(args.corpus, args.languages))
     args.work.mkdir(parents=True, exist_ok=True)
     run, mean = args.work / "run", args.work / f"mean_{args.averaged}"
     prepare_store(args.corpus, args.work, args.languages)

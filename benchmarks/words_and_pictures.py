@@ -27,6 +27,7 @@ import jax
 import numpy as np
 from PIL import Image, ImageDraw
 
+from benchmarks.cached_results import require_settings
 from benchmarks.digit_scenes import (
     DIGITS,
     RELATIONS,
@@ -37,7 +38,14 @@ from benchmarks.digit_scenes import (
     get_quarter,
     write_scenes,
 )
-from benchmarks.harness import RESULTS, format_command, format_title, int_at_least
+from benchmarks.harness import (
+    RESULTS,
+    format_command,
+    format_title,
+    int_at_least,
+    report_errors,
+    require_paths,
+)
 from benchmarks.results_pages import add_result
 from benchmarks.translate import run_verb
 from pretrain.inference.batching import pad_rows
@@ -154,15 +162,14 @@ class Judge:
         }
 
 
-def measure_model(
-    filler: PairFiller, scenes: Sequence[Scene], corpus: pathlib.Path
-) -> dict[str, Any]:
-    """Return all figures of the page."""
-    judge = Judge(filler, scenes, corpus)
-    reader = judge.train_reader()
+def measure_model(judge: Judge, filled_ST: np.ndarray) -> dict[str, Any]:
+    """Return all figures of the page.
+
+    Args:
+      filled_ST: the visual tokens of the pictures filled in `ROUNDS` rounds.
+    """
+    filler, reader = judge.filler, judge.train_reader()
     true_ST = judge.tokens_ST - filler.visual.first_patch
-    filled_ST = judge.fill_pictures(ROUNDS)
-    draw_examples(judge, filled_ST, RESULTS / f"{NAME}.png")
     masked_ST = np.full_like(judge.tokens_ST, filler.vocabulary.mask)
     pictures = {"own": judge.tokens_ST, "other": judge.other_ST, "none": masked_ST}
     return {
@@ -247,7 +254,11 @@ def main() -> None:
     parser.add_argument("--test", type=int_at_least(10), default=1_000)
     parser.add_argument("--note", default="", help="a remark for the page, such as other load")
     args = parser.parse_args()
+    require_paths(parser, "corpus", *(args.corpus / f"{part}.npz" for part in ("train", "test")))
     load, work = os.getloadavg()[0], args.work
+    with report_errors(parser):
+        settings = {"pictures": args.pictures}
+        require_settings(work / "settings.json", settings, (work / "store").exists())
     if not (work / "store").exists():
         write_scenes(draw_scenes(args.corpus, "train.npz", args.pictures, 0), work / "pictures")
         where = ("--output", work / "store", "--patch", 12, "--clusters", 512, "--held-out", 0.03)
@@ -258,7 +269,9 @@ def main() -> None:
     )
     trained = open_trained(work / "run")
     scenes = draw_scenes(args.corpus, "test.npz", args.test, seed=1)
-    found = measure_model(PairFiller(trained, 1, 100), scenes, args.corpus)
+    judge = Judge(PairFiller(trained, 1, 100), scenes, args.corpus)
+    filled_ST = judge.fill_pictures(ROUNDS)
+    found = measure_model(judge, filled_ST)
     rows = metrics_file.read_metrics(work / "run" / "metrics.jsonl")
     minutes = sum(row["seconds"] for row in rows) / 60
     parameters = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
@@ -277,6 +290,7 @@ def main() -> None:
         f"![A caption, a picture of it, and the picture that is filled from it]({NAME}.png)",
     ]
     add_result(NAME, text, "Words and pictures: captions and pictures filled from each other")
+    draw_examples(judge, filled_ST, RESULTS / f"{NAME}.png")
 
 
 if __name__ == "__main__":

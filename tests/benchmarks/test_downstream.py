@@ -11,11 +11,10 @@ import pathlib
 import numpy as np
 import pytest
 
+from benchmarks.cached_results import format_verb, is_done
 from benchmarks.downstream import (
     LEARNING_RATES,
     count_examples,
-    format_command,
-    is_done,
     make_arguments,
     parse_json,
     score_constant,
@@ -155,7 +154,7 @@ def test_the_two_starts_differ_in_start_rate_and_place_alone(args):
 def test_a_result_of_another_command_is_refused(tmp_path):
     path = tmp_path / "RTE-head.json"
     assert not is_done(path, ["finetune"])
-    path.write_text(json.dumps({"command": format_command(["finetune"])}))
+    path.write_text(json.dumps({"command": format_verb(["finetune"])}))
     assert is_done(path, ["finetune"])
     with pytest.raises(ValueError, match="--again"):
         is_done(path, ["finetune", "x=1"])
