@@ -47,6 +47,16 @@ def test_the_committed_page_is_made_from_the_recorded_results():
         )
 
 
+def test_the_page_says_what_an_older_figure_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(reliability, "BOARD", tmp_path / "board.md")
+    monkeypatch.setattr(reliability, "RESULTS", tmp_path / "results.json")
+    for date, is_noted in (("2026-11-25", True), ("2026-11-29", False)):
+        result = reliability.Result(verdict="shown", figures="most seconds: 1", date=date)
+        reliability.write_board({31: result})
+        text = (tmp_path / "board.md").read_text()
+        assert ("2026-11-28: the figures of row 31" in text) == is_noted
+
+
 def test_figures_are_sums_and_those_named_most_are_maxima():
     case = (
         '<testcase><properties><property name="most seconds" value="{}"/>'
