@@ -36,14 +36,35 @@ CORPORA = ROOT.parent / "shared" / "corpora"
 BOOKS = CORPORA / "books" / "train"
 MODEL = CORPORA / "vocab_t5" / "t5_spiece.model"
 
+# The peaks are VmHWM of each process, not ru_maxrss, which begins with that of the parent: a child
+# has the parent's memory until it becomes another program.
 COMMAND = """
-import json, resource, sys, time
+import json, pathlib, sys, threading, time
 start = time.monotonic()
 from pretrain.__main__ import main
+
+def read_peak(pid):
+    try:
+        lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0
+    return max((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), default=0)
+
+def watch_workers(found):
+    while True:
+        for task in pathlib.Path("/proc/self/task").iterdir():
+            try:
+                children = (task / "children").read_text().split()
+            except OSError:  # the thread has ended
+                continue
+            found[:] = [max(found + [read_peak(pid) for pid in children])]
+        time.sleep(0.05)
+
 if __name__ == "__main__":
+    workers = [0]
+    threading.Thread(target=watch_workers, args=(workers,), daemon=True).start()
     status = main(["prepare", *sys.argv[1:]])
-    scopes = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-    peaks = [resource.getrusage(scope).ru_maxrss for scope in scopes]
+    peaks = [read_peak("self"), *workers]
     print(json.dumps({"status": status, "seconds": time.monotonic() - start, "peaks": peaks}))
 """
 
