@@ -12,9 +12,9 @@ import json
 import os
 import pathlib
 import sys
-import time
 import types
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -28,6 +28,7 @@ import torchvision  # noqa: E402
 from torchvision import datasets, transforms  # noqa: E402
 
 from benchmarks.harness import answer_messages  # noqa: E402
+from benchmarks.image_input import measure_reading  # noqa: E402
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -86,14 +87,7 @@ def serve_requests() -> dict[str, Any]:
             iterators.clear()  # its workers end
             iterators[name] = iterate_batches(case, name == "DeiT")
             next(iterators[name])
-        cpu_start, start, count = read_cpu_seconds(os.getpid()), time.perf_counter(), 0
-        while time.perf_counter() - start < seconds:
-            next(iterators[name])
-            count += case["rows"]
-        return {
-            "wall": count / (time.perf_counter() - start),
-            "cpu": count / (read_cpu_seconds(os.getpid()) - cpu_start),
-        }
+        return measure_reading(iterators[name], seconds, partial(read_cpu_seconds, os.getpid()))
 
     versions = [f"PyTorch {torch.__version__}", f"torchvision {torchvision.__version__}"]
     return {"ready": {"versions": versions}, "step": read_batches}
