@@ -14,9 +14,10 @@ import pathlib
 import zlib
 from collections.abc import Mapping
 
+from benchmarks.harness import CACHE
 from pretrain.plan.compile import CompiledProgram
 
-FOLDER = pathlib.Path.home() / ".cache" / "cloze" / "plans"
+FOLDER = CACHE / "plans"
 
 
 def find_file(

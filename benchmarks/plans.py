@@ -25,12 +25,12 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.harness import ROOT
 from benchmarks.plan_cases import PLANS, Plan
 from benchmarks.plan_hashes import hash_counting, hash_program
 from benchmarks.plan_programs import FOLDER, find_file, read_program, write_program
 from pretrain.plan.roofline import format_share
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "pods.md"
 RECORD = ROOT / "benchmarks" / "results" / "plans" / "run.json"
 BEGIN, END = "<!-- plans: written by benchmarks/plans.py -->", "<!-- end of plans -->"

@@ -29,7 +29,7 @@ import sentencepiece
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.harness import format_command, int_at_least  # noqa: E402
+from benchmarks.harness import format_command, get_processor_name, int_at_least  # noqa: E402
 from benchmarks.results_pages import add_result  # noqa: E402
 
 CORPORA = ROOT.parent / "shared" / "corpora"
@@ -126,14 +126,6 @@ def measure_children_cpu() -> float:
     """Return the CPU seconds of all descendant processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def get_processor_name() -> str:
-    """Return the name of the processor."""
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":")[1].strip()
-    return platform.processor()
 
 
 def measure_corpus(

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from benchmarks.harness import int_at_least, report_errors  # noqa: E402
+from benchmarks.harness import get_processor_name, int_at_least, report_errors  # noqa: E402
 from benchmarks.results_pages import RESULTS, add_result  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
 from data.store.reader import Store  # noqa: E402
@@ -88,18 +88,12 @@ def main() -> None:
     name = run.data.objective.name
     tokens = sum(row["tokens"] for row in rows)
     seconds = sum(row["seconds"] for row in rows)
-    cpu = next(
-        (
-            line.split(": ")[1].strip()
-            for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.processor(),
-    )
     median_rate = np.median([row["tokens_per_second"] for row in rows])
     run_accuracy = scores[f"{name}_accuracy"]
     cells = f"{scores[name]:.3f} | {scores['perplexity']:.1f} | {run_accuracy:.2%}"
-    machine = f"{datetime.date.today()}, {cpu}, {os.cpu_count()} cores, "
+    machine = (
+        f"{datetime.date.today()}, {get_processor_name()}, {len(os.sched_getaffinity(0))} cores, "
+    )
     machine += f"Python {platform.python_version()}"
     text = f"""## {machine}
 

@@ -26,10 +26,10 @@ import xml.etree.ElementTree
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
+from benchmarks.harness import ROOT
 from benchmarks.reliability_rows import ROWS
 from data.store.atomic import write_atomically
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 BOARD = ROOT / "benchmarks" / "reliability.md"
 RESULTS = ROOT / "benchmarks" / "reliability.json"
 FIRST_RESULTS = ROOT / "benchmarks" / "reliability_0.1.0.json"
@@ -149,11 +149,12 @@ def write_board(results: Mapping[int, Result]) -> None:
     Args:
       results: {row: its last result}.
     """
+    cores = len(os.sched_getaffinity(0))
     head = [
         "# The reliability board",
         "",
         "Injected faults and their outcomes. Written by `python -m benchmarks.reliability`; each "
-        f"line has the date of its run, on {platform.machine()}, {os.cpu_count()} CPU cores shared "
+        f"line has the date of its run, on {platform.machine()}, {cores} CPU cores shared "
         "with other work, and eight devices simulated by XLA. The figures of version 0.1.0 are of "
         "2026-11-21. The promises are in [guarantees](../docs/guarantees.md).",
         "",

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 
 from benchmarks import torture_schedule as plan
+from benchmarks.harness import ROOT
 from tests import forks
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
 FAULTY = ROOT / "tests" / "faults" / "faulty.py"
 DISK_SIZE = "64m"
 LEASE_SECONDS = "0.3,3"  # between renewals, and until another machine takes over

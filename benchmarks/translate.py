@@ -135,8 +135,8 @@ def append_results(
     minutes = sum(row["seconds"] for row in rows) / 60
     median_rate = np.median([row["tokens_per_second"] for row in rows])
     size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    python = f"Python {platform.python_version()}"
-    machine = f"{datetime.date.today()}, {get_processor_name()}, {os.cpu_count()} cores, {python}"
+    cores, python = len(os.sched_getaffinity(0)), f"Python {platform.python_version()}"
+    machine = f"{datetime.date.today()}, {get_processor_name()}, {cores} cores, {python}"
     text = f"""## {machine}
 
 `{format_command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters,

@@ -20,13 +20,13 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.harness import ROOT
 from pretrain.__main__ import main as run_verb
 from pretrain.config import load
 
 if TYPE_CHECKING:
     from pretrain.config import Run
 
-ROOT = pathlib.Path(__file__).parent.parent
 ROOMS = tuple(f"{ROOT / room}/" for room in ("data", "models", "pretrain"))
 DEPTH, ITEMS = 8, 64  # limits of the search in containers
 
