@@ -20,10 +20,16 @@ def find_hiding_file(root: pathlib.Path = ROOT) -> str:
     """
     for package in PACKAGES:
         spec = importlib.util.find_spec(f"{PREFIX}{package}")
-        origin = spec.origin if spec else None
-        if origin and pathlib.Path(origin).resolve().parent != root / package:
+        if spec is None:
+            continue
+        hiding = spec.origin
+        folders = [pathlib.Path(hiding).parent] if hiding else []
+        if hiding is None:  # a folder without __init__.py
+            folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations or ()]
+            hiding = folders[0] if folders else None
+        if hiding and root / package not in (folder.resolve() for folder in folders):
             return (
-                f"{origin} hides the package {package!r} of Cloze (in {root}), because Python "
+                f"{hiding} hides the package {package!r} of Cloze (in {root}), because Python "
                 "searches that folder first; run the command in another folder, or rename that file"
             )
     return ""

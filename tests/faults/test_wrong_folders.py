@@ -83,6 +83,22 @@ def test_a_file_of_the_caller_that_hides_a_package_is_named(tmp_path, root, name
     assert f"error: {tmp_path / name} hides" in line and "another folder" in line
 
 
+@pytest.mark.fast
+def test_a_folder_that_hides_the_package_of_an_editable_install_is_named(tmp_path, root):
+    """Such an install finds the packages after all folders of sys.path."""
+    code = (
+        "import sys; sys.path.append(sys.argv[1]); import pretrain.hiding as hiding; "
+        "sys.path[:] = [sys.argv[2], *(path for path in sys.path if path != sys.argv[1])]; "
+        "print(hiding.find_hiding_file())"
+    )
+    (tmp_path / "models").mkdir()
+    words = [sys.executable, "-I", "-S", "-c", code, str(root), str(tmp_path)]
+    line = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert line.startswith(f"{tmp_path / 'models'} hides the package 'models' of Cloze (in {root})")
+    (tmp_path / "models").rmdir()
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "\n"
+
+
 def test_a_folder_of_the_caller_without_modules_hides_nothing(tmp_path, root):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "text.txt").write_text("a text")
