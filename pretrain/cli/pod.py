@@ -23,7 +23,7 @@ from pretrain.pod import actions
 from pretrain.pod.environment import build_environment
 from pretrain.pod.gcloud import DryRunPod, GcloudError, Pod, PodRequest
 from pretrain.pod.refusals import find_remedy
-from pretrain.pod.tpu_types import RUNTIMES
+from pretrain.pod.tpu_types import RUNTIMES, count_chips
 from pretrain.terminal import print_error
 
 ACTIONS = {
@@ -262,6 +262,8 @@ def make_request(args: argparse.Namespace) -> PodRequest:
             f"--type {args.type}: no runtime is known for it; known types are {known}. Name a "
             f"runtime with --runtime{hint}"
         )
+    if generation in RUNTIMES:
+        count_chips(args.type)
     return PodRequest(
         args.type,
         args.runtime or RUNTIMES[generation],

@@ -24,8 +24,8 @@ REMOTE_FOLDER = re.compile(r"gs://[a-z0-9][a-z0-9._-]+[a-z0-9]/+[^/].*")
 def check_verb(argv: Sequence[str], is_shared: bool = False) -> None:
     """Check a verb and its arguments as a worker does when it starts, without running it.
 
-    Where this Python lacks the packages that a configuration needs, that of .venv checks; if there
-    is none, a notice says that nothing is checked.
+    Where this Python lacks the packages that a configuration needs, that of .venv checks; if that
+    has none, a notice says that nothing is checked.
 
     Args:
       argv: the verb and its arguments.
@@ -37,7 +37,7 @@ def check_verb(argv: Sequence[str], is_shared: bool = False) -> None:
     """
     if all(importlib.util.find_spec(name) for name in PACKAGES):
         check_here(argv, is_shared)
-    elif ENVIRONMENT_PYTHON.exists():
+    elif has_packages(ENVIRONMENT_PYTHON):
         disk = SHARED_DISK if is_shared else "-"
         done = subprocess.run([ENVIRONMENT_PYTHON, "-m", __name__, disk, *argv])
         if done.returncode:
@@ -49,6 +49,17 @@ def check_verb(argv: Sequence[str], is_shared: bool = False) -> None:
             "configuration",
             file=sys.stderr,
         )
+
+
+def has_packages(python: pathlib.Path) -> bool:
+    """Return whether another Python exists and has the packages that a configuration needs."""
+    if not python.exists():
+        return False
+    words = [python, "-c", f"import {', '.join(PACKAGES)}"]
+    try:
+        return subprocess.run(words, capture_output=True).returncode == 0
+    except OSError:  # it cannot be run
+        return False
 
 
 def check_here(argv: Sequence[str], is_shared: bool = False) -> None:

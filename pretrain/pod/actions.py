@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pretrain.pod import archive
+from pretrain.pod.environment import START, name_start
 from pretrain.pod.gcloud import ALL_WORKERS, DryRunPod, GcloudError
 from pretrain.pod.watch import PENDING_STATES, Watch
 
@@ -74,13 +75,14 @@ def start_training(args: argparse.Namespace, pod: Pod) -> None:
             "`pod watch` resumes watching it, `pod stop` ends it"
         )
     try:
-        pod.run_worker("start", *args.argv, env=args.variables)
+        env = name_start(args.variables, archive.name_tree(pod))
+        pod.run_worker("start", *args.argv, env=env)
     except GcloudError:
         print(
             "error: not every worker could start; stopping the training on those that did",
             file=sys.stderr,
         )
-        pod.run_worker("stop", "force")
+        pod.run_worker("stop", "force", START)  # not what another person has started meanwhile
         raise
 
 
@@ -128,10 +130,7 @@ def do_watch(args: argparse.Namespace, pod: Pod) -> int:
         print("# if the pod is taken away meanwhile:")
         pod.delete_pod()
         pod.create_pod(args.request)
-        path = archive.locate_archive(pod)
-        watch.refill_pod(
-            pod.list_reports(), archive.hash_archive(path) if path.exists() else "TREE"
-        )
+        watch.refill_pod(pod.list_reports(), archive.name_tree(pod))
     return status
 
 

@@ -128,6 +128,12 @@ def hash_archive(path: pathlib.Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
+def name_tree(pod: Pod) -> str:
+    """Return the name of the tree that was pushed to a pod; "TREE" before a first push."""
+    path = locate_archive(pod)
+    return hash_archive(path) if path.exists() else "TREE"
+
+
 def normalize_entry(info: tarfile.TarInfo) -> tarfile.TarInfo:
     """Remove the metadata that differs between two people's copies of the same tree."""
     info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""

@@ -8,8 +8,10 @@ malloc's; one arena for the hundred threads of a TPU host was never tried), TF_C
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Mapping
 
+START = secrets.token_hex(4)  # names the starts of this process on the workers
 # name -> (value, reason). {workdir} is the --workdir of the run; without one, the rows that
 # contain it are omitted.
 ENVIRONMENT = {
@@ -66,3 +68,13 @@ def build_environment(workdir: str | None = None, extra: Iterable[str] = ()) -> 
             raise ValueError(f"--env {item!r}: expected NAME=VALUE")
         rows[name] = value
     return dict(sorted(rows.items()))
+
+
+def name_start(variables: Mapping[str, str], tree: str) -> dict[str, str]:
+    """Return the environment of `worker.sh start`, which takes its own two variables out again.
+
+    Args:
+      variables: the environment of the run.
+      tree: the pushed tree that a worker must have.
+    """
+    return {**variables, "CLOZE_START": START, "CLOZE_TREE": tree}

@@ -72,6 +72,22 @@ def parse_type(type_name: str, topology: str | None = None) -> TpuSlice:
     Raises:
       ValueError: if there is no such type, or the topology does not have its number of chips.
     """
+    generation, num_chips = count_chips(type_name)
+    return TpuSlice(
+        type_name,
+        generation,
+        topology_of(type_name, num_chips, GENERATIONS[generation].num_sides, topology),
+        max(1, num_chips // CHIPS_PER_HOST),
+        min(num_chips, CHIPS_PER_HOST),
+    )
+
+
+def count_chips(type_name: str) -> tuple[str, int]:
+    """Return the generation of an accelerator type and the number of chips of its slice.
+
+    Raises:
+      ValueError: if there is no such type.
+    """
     found = re.fullmatch(r"([a-z0-9]+)-([1-9][0-9]{0,4})", type_name)
     generation = GENERATIONS.get(found[1]) if found else None
     if not found or not generation:
@@ -86,13 +102,7 @@ def parse_type(type_name: str, topology: str | None = None) -> TpuSlice:
             f"--type {type_name}: the number counts {unit}, and a slice of {found[1]} has {one}a "
             f"multiple of {CHIPS_PER_HOST} chips, {generation.max_chips} at most"
         )
-    return TpuSlice(
-        type_name,
-        found[1],
-        topology_of(type_name, num_chips, generation.num_sides, topology),
-        max(1, num_chips // CHIPS_PER_HOST),
-        min(num_chips, CHIPS_PER_HOST),
-    )
+    return found[1], num_chips
 
 
 def topology_of(type_name: str, num_chips: int, num_sides: int, topology: str | None) -> str:

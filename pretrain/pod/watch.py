@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pretrain.distributed.watchdog import HUNG
 from pretrain.pod import archive
+from pretrain.pod.environment import name_start
 from pretrain.pod.gcloud import GcloudError
 
 if TYPE_CHECKING:
@@ -154,23 +155,20 @@ class Watch:
         archive.mark_deleted(self.pod, deleted)
 
     def refill_pod(self, reports: Sequence[WorkerReport], tree: str | None = None) -> None:
-        """Push the same code to the new pod and start the same training.
-
-        Args:
-          tree: name of the folder to push to; the hash of the archive by default.
-        """
+        """Push the archive to the new pod, as `tree` (its hash by default), and start it."""
         path = archive.locate_archive(self.pod)
+        tree = tree or archive.hash_archive(path)
         self.log_line("the pod is new: pushing the same code, then starting the same training")
         # Some workers may run it already, from an earlier attempt that not all workers received.
         if any(report.state == "running" for report in reports):
             self.pod.run_worker("stop", "force")
-        self.pod.push_tree(path, tree or archive.hash_archive(path))
-        self.start_training()
+        self.pod.push_tree(path, tree)
+        self.start_training(tree)
         self.needs_refill = False
 
-    def start_training(self) -> None:
-        """Start the training on all workers."""
-        self.pod.run_worker("start", *self.arguments, env=self.env)
+    def start_training(self, tree: str) -> None:
+        """Start the training on all workers, from the tree of that name."""
+        self.pod.run_worker("start", *self.arguments, env=name_start(self.env, tree))
         self.healthy_looks = self.unsettled_looks = 0
 
     def read_reports(self) -> list[WorkerReport] | None:
@@ -263,7 +261,7 @@ class Watch:
             "the training was killed by a signal, hung, or ended without a status"
             + format_ended(ended)
         )
-        self.start_training()
+        self.start_training(archive.hash_archive(archive.locate_archive(self.pod)))
         return wait
 
     def count_failure(self, reason: str) -> float:

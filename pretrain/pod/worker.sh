@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The script that runs on each worker of a pod. The launcher (pretrain/pod/gcloud.py) calls it over ssh from the home folder.
-#   install ID        select cloze/trees/ID as the tree that runs, and install its requirements into cloze/venv
-#   start ARGUMENTS   start `python -m pretrain ARGUMENTS`, detached from the connection; fails if a training runs already
+#   install ID        install the requirements of cloze/trees/ID into cloze/venv, then select it as the tree that runs
+#   start ARGUMENTS   start `python -m pretrain ARGUMENTS`, detached from the connection; fails if a training runs already, and if
+#                     CLOZE_TREE names another tree than the last one that was installed. CLOZE_START is the start's name
 #   now ARGUMENTS     run `python -m pretrain ARGUMENTS` and wait for it
 #   status            print one line: cloze-worker HOST running|exited|stopped|lost|idle STATUS
-#   stop [force]      send SIGTERM, on which the training saves and exits (force: SIGKILL)
+#   stop [force [START]]   send SIGTERM, on which the training saves and exits (force: SIGKILL; with START only to what this start began)
 #   logs N [follow|name]
 # Older trees are kept. Every process of the training holds the lock cloze/run/lock, so that the script knows
 # whether it runs without a process table, also after a restart of the machine.
@@ -24,12 +25,12 @@ refuse_if_running() {
   fi
 }
 
-# Makes cloze/venv with a Python of at least 3.11 that has venv; Ubuntu 22.04 has 3.10, so that uv installs one.
+# Makes cloze/venv with a Python from 3.11 to 3.13 that has venv; Ubuntu 22.04 has 3.10, so that uv installs one.
 make_venv() {
   local python pythons=(python3 python3.11 python3.12 python3.13)
   [ -z "${CLOZE_PYTHON:-}" ] || pythons=("$CLOZE_PYTHON")
   for python in "${pythons[@]}"; do
-    if "$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    if "$python" -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
       "$python" -m venv venv
       return
     fi
@@ -39,21 +40,28 @@ make_venv() {
   uv venv --quiet --seed --python 3.11 venv
 }
 
+# find_mark TREE: print the path of the mark that cloze/venv has what a tree requires.
+find_mark() {
+  local constraints=$1/constraints.txt
+  [ -e "$constraints" ] || constraints= # a tree of an older version
+  echo "venv/installed-$(cat "$1/setup.cfg" ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)"
+}
+
 install() {
-  local mark constraints=tree/constraints.txt
+  local mark tree=trees/$1 constraints=trees/$1/constraints.txt
   refuse_if_running
-  ln -sfn "trees/$1" tree
   if ! venv/bin/python -m pip --version > /dev/null 2>&1; then
     rm -rf venv # of an interrupted call
     make_venv
   fi
-  [ -e "$constraints" ] || constraints= # a tree of an older version
-  mark=venv/installed-$(cat tree/setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)
+  [ -e "$constraints" ] || constraints=
+  mark=$(find_mark "$tree")
   if [ ! -e "$mark" ]; then
     rm -f venv/installed-* # of an older tree, whose versions are replaced
-    venv/bin/python -m pip install --quiet --disable-pip-version-check ${constraints:+--constraint "$constraints"} -e 'tree[tpu]'
+    venv/bin/python -m pip install --quiet --disable-pip-version-check ${constraints:+--constraint "$constraints"} -e "$tree[tpu]"
     touch "$mark"
   fi
+  ln -sfn "$tree" tree # last, so that a push that fails leaves the tree of the one before
   echo "$host: ready, tree $1"
 }
 
@@ -65,15 +73,30 @@ huge_pages() {
   fi
 }
 
+# refuse_other_tree TREE: fails if another tree was pushed here last, or the push of it has not ended.
+refuse_other_tree() {
+  local found
+  found=$(basename "$(readlink tree)")
+  if [ "$found" != "${1:-$found}" ]; then
+    echo "$host: this worker has the tree $found, not $1, the last that was pushed to all workers from your machine: run pod push" >&2
+    exit 4
+  elif [ ! -e "$(find_mark tree)" ]; then
+    echo "$host: the last push has not installed all that tree $found requires: run pod push" >&2
+    exit 4
+  fi
+}
+
 start() {
+  local tree=${CLOZE_TREE:-} name=${CLOZE_START:-}
   refuse_if_running
   [ -x venv/bin/python ] || { echo "$host: nothing was pushed here: run pod push" >&2; exit 4; }
+  refuse_other_tree "$tree"
   huge_pages
   rm -f run/status run/stopped run/pid
   echo "$*" > run/words
   setsid bash "$here/worker.sh" hold "$@" < /dev/null >> run/log 2>&1 &
   for _ in $(seq 100); do # until it holds the lock, so that a status right after is not idle
-    if [ -e run/pid ]; then
+    if [ -e run/pid ] && [ "$(cat run/start)" = "$name" ]; then
       echo "$host: started"
       return
     fi
@@ -88,6 +111,8 @@ hold() {
   local code=0 pid
   exec 9> run/lock
   flock --timeout 5 9 || { echo "another training has just been started here"; exit 3; }
+  echo "${CLOZE_START:-}" > run/start
+  unset CLOZE_START CLOZE_TREE
   echo "== $(date -u +%FT%TZ) $host: python -m pretrain $*"
   cd tree
   "$HOME/cloze/venv/bin/python" -m pretrain "$@" &
@@ -120,6 +145,9 @@ stop() {
   if ! running; then
     echo "$host: nothing runs"
     return
+  elif [ -n "${2:-}" ] && [ "$(cat run/start)" != "$2" ]; then
+    echo "$host: another start's training runs here, and goes on"
+    return
   fi
   touch run/stopped
   if [ "${1:-}" = force ]; then
@@ -141,6 +169,10 @@ stop() {
 }
 
 logs() {
+  if [ ! -e run/log ]; then
+    echo "$host: nothing has run here yet: pod run starts a training" >&2
+    [ "${2:-}" = follow ] || return 0
+  fi
   case "${2:-}" in
     follow) exec tail -n "$1" -F run/log ;;
     name) tail -n "$1" run/log | sed "s/^/$host: /" ;;

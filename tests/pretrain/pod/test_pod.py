@@ -4,6 +4,7 @@ does on failures.
 
 import json
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.pod import archive
+from pretrain.pod.answers import WorkerReport
 from pretrain.pod.environment import ENVIRONMENT, build_environment
 from pretrain.pod.gcloud import Pod
 from tests.docs_pages import read_blocks, read_verb, split_commands
@@ -167,10 +169,10 @@ def test_run_trains_on_every_worker_with_unchanged_arguments(pod, capfd):
             set_there["JAX_COMPILATION_CACHE_DIR"] == "gs://bucket/a run/compiled"
             and set_there["EXTRA"] == "two words"
         )
-        assert "install" in pod.worker(number, "installed") and "tree[tpu]" in pod.worker(
-            number, "installed"
+        assert re.search(
+            r"install .*--constraint (trees/\w{12})/constraints.txt -e \1\[tpu\]",
+            pod.worker(number, "installed"),
         )
-        assert "--constraint tree/constraints.txt" in pod.worker(number, "installed")
         assert "ended with status 0" in pod.worker(number, "cloze/run/log")
     assert "delete" not in pod.verbs()
 
@@ -184,7 +186,43 @@ def test_an_earlier_tree_is_installed_again(pod, tree, tmp_path, monkeypatch):
         monkeypatch.setattr(archive, "ROOT", root)
         assert main(["pod", "push", *POD]) == 0
     installs = pod.worker(0, "installed").splitlines()
-    assert len([line for line in installs if "tree[tpu]" in line]) == 3
+    assert len([line for line in installs if re.search(r"-e trees/\w{12}\[tpu\]", line)]) == 3
+
+
+def change_tree(tree, folder, monkeypatch):
+    """Make a copy of the tree with another requirement the one that is pushed."""
+    shutil.copytree(tree, folder)
+    with (folder / "constraints.txt").open("a") as lines:
+        lines.write("another==1\n")
+    monkeypatch.setattr(archive, "ROOT", folder)
+
+
+def test_a_push_that_fails_leaves_no_tree_that_could_start(pod, tree, tmp_path, monkeypatch, capfd):
+    first = (pod.folder / "worker0/cloze/tree").readlink()
+    change_tree(tree, tmp_path / "other tree", monkeypatch)
+    (pod.folder / "no_packages").touch()
+    assert main(["pod", "push", *POD]) == 1
+    assert (pod.folder / "worker0/cloze/tree").readlink() == first
+    assert main(["pod", "run", *ASK, *TRAIN]) == 1  # pip may have replaced some of the packages
+    message = f"the last push has not installed all that tree {first.name} requires: run pod push"
+    assert f"w-0: {message}" in capfd.readouterr().err and pod.worker(0, "trained") is None
+    (pod.folder / "no_packages").unlink()
+    assert main(["pod", "push", *POD]) == 0 and main(["pod", "run", *ASK, *TRAIN]) == 0
+
+
+def test_a_tree_that_another_machine_has_pushed_is_not_started(
+    pod, tree, tmp_path, monkeypatch, capfd
+):
+    path = archive.locate_archive(Pod("bert", "us-east5-a"))
+    first = path.read_bytes()
+    change_tree(tree, tmp_path / "other tree", monkeypatch)
+    assert main(["pod", "push", *POD]) == 0
+    path.write_bytes(first)
+    assert main(["pod", "run", *ASK, *TRAIN]) == 1
+    other = (pod.folder / "worker0/cloze/tree").readlink().name
+    error = capfd.readouterr().err
+    assert f"w-1: this worker has the tree {other}, not {archive.hash_archive(path)}" in error
+    assert pod.worker(0, "trained") is None
 
 
 def test_every_row_of_the_environment_has_its_reason():
@@ -221,6 +259,14 @@ def test_logs_and_stop(pod, capfd):
     assert "saved" in pod.worker(0, "cloze/run/log")
 
 
+def test_logs_before_a_first_run_say_so(pod, capfd):
+    for words in ([], ["--worker", "all"]):
+        assert main(["pod", "logs", *POD, *words]) == 0
+        captured = capfd.readouterr()
+        assert "w-0: nothing has run here yet: pod run starts a training\n" in captured.err
+        assert "tail:" not in captured.err + captured.out
+
+
 # ---- repeated and partial actions --------------------------------------------------
 
 
@@ -234,6 +280,18 @@ def test_run_refuses_to_start_twice(pod, capfd):
     assert main(["pod", "doctor", *POD]) == 1
     assert len(pod.worker(0, "trained").splitlines()) == 1
     assert main(["pod", "stop", *POD, "--force"]) == 0
+
+
+def test_a_start_that_comes_too_late_does_not_end_the_one_before(pod, capfd, monkeypatch):
+    pod.train("wait")
+    assert main(["pod", "run", "--detach", *ASK, *TRAIN]) == 0
+    monkeypatch.setattr("pretrain.pod.environment.START", "another", raising=False)
+    monkeypatch.setattr("pretrain.pod.actions.START", "another", raising=False)
+    idle = [WorkerReport("w-0", "idle", 0), WorkerReport("w-1", "idle", 0)]
+    monkeypatch.setattr(Pod, "list_reports", lambda pod: idle)  # asked before the first start
+    assert main(["pod", "run", *ASK, *TRAIN]) == 1
+    assert "w-0: a training runs here already" in capfd.readouterr().err
+    assert pod.worker(0, "cloze/run/stopped") is None
 
 
 @pytest.mark.slow
@@ -343,6 +401,8 @@ def test_the_four_commands_of_the_page_train(cloud, capfd, monkeypatch):
             "--type v9-8: no runtime is known for it; known types are v2-N, v3-N",
         ),
         (["create", *POD, "--type", "tpu7x-8"], "GKE only"),
+        (["create", *POD, "--type", "v4-7", "--dry-run"], "counts TensorCores, two a chip"),
+        (["create", *POD, "--type", "v5p-", "--dry-run"], "--type v5p-: no such accelerator type"),
         (["create", "--name", "-x", "--zone", "z", "--type", "v4-8"], "expected one argument"),
         (
             ["create", "--name", "Bert", "--zone", "z", "--type", "v4-8"],
@@ -539,6 +599,18 @@ def run_bare(root, environment_python, *words):
         capture_output=True,
         text=True,
     )
+
+
+def test_an_environment_that_lacks_packages_checks_nothing(cloud, tmp_path, monkeypatch, capfd):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho ModuleNotFoundError >&2; exit 1\n")
+    monkeypatch.setattr("pretrain.cli.verb_check.PACKAGES", ("absent_package",))
+    monkeypatch.setattr("pretrain.cli.verb_check.ENVIRONMENT_PYTHON", python)
+    for mode in (0o644, 0o755):
+        python.chmod(mode)
+        assert main(["pod", "create", *ASK, "--dry-run", *TRAIN]) == 0
+        error = capfd.readouterr().err
+        assert "# not checked here: train bert_large" in error and "ModuleNotFound" not in error
 
 
 @pytest.mark.slow
