@@ -8,22 +8,56 @@
 #   ./launch.sh VERB ...        any verb of `python -m pretrain`, for example: ./launch.sh train bert_tiny --workdir runs/mine
 # It installs the versions of constraints.txt. CLOZE_CONSTRAINTS names another file of versions; empty, it admits the newest.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
+unset CDPATH PYTHONSAFEPATH # cd would go elsewhere, and Python would not find the packages in the checkout
+caller=$PWD script=${BASH_SOURCE[0]}
+while [ -L "$script" ]; do # readlink -f is not on every macOS
+  target=$(readlink "$script")
+  case $target in /*) script=$target ;; *) script=$(dirname "$script")/$target ;; esac
+done
+case $script in "${BASH_SOURCE[0]}") cd "$(dirname "$script")" ;; *) cd -P "$(dirname "$script")" ;; esac
 
 print_heading() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
-# Print the first Python of at least 3.11; CLOZE_PYTHON, a name or a path, selects another one.
+# find_python [BELOW]: print the first Python of at least 3.11 and below 3.BELOW; CLOZE_PYTHON, a name or a path, selects another one.
+# The packages have wheels for those below 3.14; `pod` needs no packages.
 find_python() {
-  local python pythons=(python3 python python3.11 python3.12 python3.13)
+  local python below=${1:-14} pythons=(python3 python python3.11 python3.12 python3.13)
   [ -z "${CLOZE_PYTHON:-}" ] || pythons=("$CLOZE_PYTHON")
   for python in "${pythons[@]}"; do
-    if "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    if "$python" -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, $below))" 2>/dev/null; then
       echo "$python"
       return
     fi
   done
-  echo "error: Cloze needs Python 3.11 or newer; set CLOZE_PYTHON to one" >&2
+  if [ -n "${CLOZE_PYTHON:-}" ]; then
+    echo "error: CLOZE_PYTHON=$CLOZE_PYTHON is $("$CLOZE_PYTHON" --version 2>/dev/null || echo no Python): Cloze needs Python 3.11, 3.12 or 3.13" >&2
+  else
+    echo "error: Cloze needs Python 3.11, 3.12 or 3.13, and PATH has none; set CLOZE_PYTHON to one" >&2
+  fi
   return 1
+}
+
+# print_version PYTHON: print the version of a Python, such as 3.11, or nothing.
+print_version() { "$1" -S -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2> /dev/null || true; }
+
+# Refuse a .venv in whose Python the packages cannot be installed, or would not be found.
+check_environment() {
+  local version problem='' wanted
+  version=$(print_version .venv/bin/python)
+  case $version in
+    3.11 | 3.12 | 3.13 | '') ;;
+    *) problem="has Python $version, and Cloze needs 3.11, 3.12 or 3.13" ;;
+  esac
+  if [ -n "$version" ] && compgen -G ".venv/lib/python*/site-packages" > /dev/null && [ ! -d ".venv/lib/python$version/site-packages" ]; then
+    problem="has the packages of another Python than its own, which is $version now"
+  elif [ -n "${CLOZE_PYTHON:-}" ] && ! compgen -G ".venv/installed-*" > /dev/null; then # a first call failed, or made none
+    wanted=$(print_version "$CLOZE_PYTHON")
+    [ -z "$wanted" ] || [ "$wanted" = "$version" ] || problem="has Python $version, and CLOZE_PYTHON=$CLOZE_PYTHON is $wanted"
+  fi
+  if [ -n "$problem" ]; then
+    echo "error: $PWD/.venv $problem: remove this folder, and call again" >&2
+    return 2
+  fi
 }
 
 # make_environment PYTHON: create .venv. Distributions and images leave out parts of Python: without `venv` or `ensurepip`, `uv` makes
@@ -66,16 +100,26 @@ remove_other_cuda() {
 }
 
 # install EXTRA: install Cloze into .venv with this extra and that of the machine's accelerator, unless that has been done before. A
-# mark in .venv, with a checksum of the requirements and the versions, says so.
+# mark in .venv, with a checksum of Python's version, the requirements and their versions, says so.
 install() {
-  local extra=$1 python accelerator checksum mark upgrade=() constraints=${CLOZE_CONSTRAINTS-constraints.txt}
+  local extra=$1 python version accelerator checksum mark upgrade=() constraints=${CLOZE_CONSTRAINTS-constraints.txt}
   if [ -n "$constraints" ] && [ ! -f "$constraints" ]; then
-    echo "error: CLOZE_CONSTRAINTS=$constraints: no such file in $PWD; empty, it admits the newest versions" >&2
+    if [ -n "${CLOZE_CONSTRAINTS:-}" ]; then
+      echo "error: CLOZE_CONSTRAINTS=$constraints: no such file in $PWD; empty, it admits the newest versions" >&2
+    else
+      echo "error: $PWD has no $constraints: call launch.sh of a whole checkout" >&2
+    fi
     return 2
   fi
   if [ ! -x .venv/bin/python ]; then
+    if [ ! -w . ]; then
+      echo "error: $PWD cannot be written to, and .venv is made there: call launch.sh of a copy that is yours" >&2
+      return 1
+    fi
     python=$(find_python)
     make_environment "$python"
+  elif ! check_environment; then
+    return 2
   elif ! compgen -G ".venv/installed-*" > /dev/null && ! .venv/bin/python -m pip --version > /dev/null 2>&1; then
     # An interrupted first call leaves an environment without pip.
     if ! .venv/bin/python -m ensurepip > /dev/null 2>&1; then
@@ -85,9 +129,10 @@ install() {
   elif [ -z "$constraints" ]; then # without these flags, pip leaves what setup.cfg admits as it is
     upgrade=(--upgrade --upgrade-strategy eager)
   fi
+  version=$(print_version .venv/bin/python)
   accelerator=$(find_accelerator)
   extra=$extra${accelerator:+,$accelerator}
-  checksum=$(cat setup.cfg ${constraints:+"$constraints"} | cksum | cut -d' ' -f1)
+  checksum=$({ echo "$version" && cat setup.cfg ${constraints:+"$constraints"}; } | cksum | cut -d' ' -f1)
   mark=.venv/installed-$extra-$checksum
   if [ ! -e "$mark" ]; then
     # The newest versions came with an earlier extra.
@@ -108,9 +153,10 @@ install() {
 }
 
 # Keep compiled programs between runs, and make glibc keep freed pages instead of returning them to the system at each step.
-# Variables that the caller has set are kept.
+# Variables that the caller has set are kept. Without HOME the programs are kept in the checkout, because JAX trusts what it reads, and
+# another user may own a folder of /tmp.
 configure_environment() {
-  export JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/cloze/jax}
+  export JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-$PWD}/.cache}/cloze/jax}
   export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1}
 }
 
@@ -155,12 +201,37 @@ lint() {
   return "$failed"
 }
 
-case "${1:-}" in
-  "")
-    install report
-    configure_environment
-    first_run
-    ;;
+# report_moved_paths VERB ARGUMENT...: name on stderr the first argument that is a path in the caller's folder, where it is not looked up.
+report_moved_paths() {
+  local argument path
+  if [ "$caller" -ef . ]; then return; fi
+  shift
+  for argument in "$@"; do
+    path=${argument#*=}
+    case $path in /* | -* | '') continue ;; esac
+    if [ -e "$caller/$path" ]; then
+      echo "note: launch.sh works in $PWD: $path is looked up there, not in $caller, which has it too; give an absolute path" >&2
+      return
+    fi
+  done
+}
+
+# needs_no_packages PYTHON VERB: succeed for a question about verbs, and for a verb that there is not.
+needs_no_packages() {
+  local status=0
+  case $2 in -h | --help) return ;; esac
+  "$1" -c 'import sys; from pretrain.cli.verbs import VERBS; sys.exit(0 if sys.argv[1] in VERBS else 9)' "$2" 2> /dev/null || status=$?
+  [ "$status" = 9 ]
+}
+
+if [ $# = 0 ]; then
+  install report
+  configure_environment
+  first_run
+  exit
+fi
+report_moved_paths "$@"
+case "$1" in
   test)
     shift
     extra=test tier=()
@@ -181,10 +252,14 @@ case "${1:-}" in
     lint "$@"
     ;;
   pod)
-    python=$(find_python)
+    python=$(find_python 99)
     exec "$python" -m pretrain "$@"
     ;;
   *)
+    # What needs no packages is answered before any is installed.
+    if ! compgen -G ".venv/installed-*" > /dev/null && python=$(find_python 99 2> /dev/null) && needs_no_packages "$python" "$1"; then
+      exec "$python" -m pretrain "$@"
+    fi
     install report
     configure_environment
     exec .venv/bin/python -m pretrain "$@"

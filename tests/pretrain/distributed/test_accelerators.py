@@ -265,7 +265,7 @@ def checkout(tmp_path):
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(
-        f'#!/bin/sh\ncase "$*" in "-m pip --version") exit 0 ;; *pretrain.distributed.accelerator_detection*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
+        f'#!/bin/sh\ncase "$*" in "-m pip --version") exit 0 ;; *version_info*) echo "${{STANDIN_VERSION:-3.11}}"; exit 0 ;; *pretrain.distributed.accelerator_detection*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
     )
     python.chmod(0o755)
     return folder
