@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import pathlib
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,7 +21,6 @@ from setuptools import build_meta
 # What is the same in a checkout and in the wheel is that of setuptools.
 build_sdist = build_meta.build_sdist
 build_editable = build_meta.build_editable
-get_requires_for_build_wheel = build_meta.get_requires_for_build_wheel
 get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
 get_requires_for_build_editable = build_meta.get_requires_for_build_editable
 prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
@@ -28,6 +28,14 @@ prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_edit
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PARENT = "cloze"  # the import package of the wheel
 METADATA = ("README.md", "LICENSE")  # files that setup.cfg names
+
+
+def get_requires_for_build_wheel(config_settings: Mapping[str, Any] | None = None) -> list[str]:
+    """Return what the build requires beside pyproject.toml: nothing.
+
+    Setuptools would write to the checkout to find this out, which may be read-only.
+    """
+    return []
 
 
 def build_wheel(
@@ -61,12 +69,12 @@ def stage_sources() -> Iterator[None]:
     settings = read_settings(ROOT / "setup.cfg")
     packages = settings["options.packages.find"]["include"].replace("*", "").split()
     names = {package: f"{PARENT}.{package}" for package in packages}
+    left_out = make_filter(list_tracked(ROOT))
     with tempfile.TemporaryDirectory() as folder:
         stage = pathlib.Path(folder)
         shutil.copytree(ROOT / "distribution" / PARENT, stage / PARENT)
         for package in packages:
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / package, stage / PARENT / package, ignore=ignored)
+            shutil.copytree(ROOT / package, stage / PARENT / package, ignore=left_out)
             for path in (stage / PARENT / package).rglob("*.py"):
                 try:
                     renamed = rename_imports(path.read_text("utf-8"), names)
@@ -80,6 +88,33 @@ def stage_sources() -> Iterator[None]:
             settings.write(file)
         with contextlib.chdir(stage):
             yield
+
+
+def list_tracked(root: pathlib.Path) -> set[str]:
+    """Return the files that git tracks in a checkout, and their folders; nothing elsewhere."""
+    if not (root / ".git").exists():
+        return set()
+    try:
+        done = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True)
+    except OSError:  # there is no git
+        return set()
+    paths = [pathlib.Path(name) for name in done.stdout.split("\0") if name]
+    return {str(part) for path in paths for part in (path, *path.parents)}
+
+
+def make_filter(tracked: set[str]) -> Callable[[str, list[str]], set[str]]:
+    """Return the `ignore` of `shutil.copytree` that leaves out hidden and untracked files.
+
+    Args:
+      tracked: paths below ROOT; if it is empty, all files count as tracked.
+    """
+
+    def find_left_out(folder: str, names: list[str]) -> set[str]:
+        place = pathlib.Path(folder).relative_to(ROOT)
+        found = {name for name in names if name == "__pycache__" or name.startswith(".")}
+        return found | {name for name in names if tracked and str(place / name) not in tracked}
+
+    return find_left_out
 
 
 def read_settings(path: pathlib.Path) -> configparser.ConfigParser:
