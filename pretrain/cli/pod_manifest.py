@@ -9,7 +9,7 @@ from typing import Any
 
 from data.store.atomic import write_atomically
 from pretrain.pod.manifests import FORMS
-from pretrain.pod.manifests.manifest_request import ManifestRequest, check_texts
+from pretrain.pod.manifests.manifest_request import PROGRAM, ManifestRequest, check_texts
 
 # flag -> (type, help); each is None if it is not given.
 FLAGS: dict[str, tuple[Any, str]] = {
@@ -21,7 +21,7 @@ FLAGS: dict[str, tuple[Any, str]] = {
     "tasks": (int, "number of processes of each node (default: 1)"),
     "gpus": (int, "number of GPUs of each node; 0 for the CPU (default: 8)"),
     "time": (str, "time limit of the job (default: 24:00:00)"),
-    "program": (shlex.split, "words that precede the verb (default: .venv/bin/cloze)"),
+    "program": (shlex.split, f"words that precede the verb (default: {PROGRAM})"),
     "grace": (int, "seconds in which a run saves after SIGTERM (default: 120)"),
     "max-restarts": (int, "restarts after which the scheduler gives up (default: 20)"),
 }

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def do_create(args: argparse.Namespace, pod: Pod) -> None:
-    """Request the pod as a queued resource."""
+    """Request the pod as a queued resource, where a later push can succeed."""
+    archive.list_tracked(archive.ROOT)
     if isinstance(pod, DryRunPod):
         pod.exists = False
     found = pod.read_state()

@@ -92,16 +92,7 @@ def pack_tree(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
       ValueError: if `root` is not a git checkout.
     """
     root = root or ROOT
-    names = [
-        name
-        for name in run_git(root, "ls-files", "-z").split("\0")
-        if name and os.path.lexists(root / name)
-    ]
-    if not names:
-        raise ValueError(
-            f"push copies the files that git tracks, and it tracks none in {root}: run pod in a "
-            "checkout of Cloze"
-        )
+    names = list_tracked(root)
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
@@ -126,6 +117,25 @@ def pack_tree(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
 def hash_archive(path: pathlib.Path) -> str:
     """Return the first 12 digits of the archive's hash, the name of its folder on the workers."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def list_tracked(root: pathlib.Path) -> list[str]:
+    """Return the existing files that git tracks in a checkout.
+
+    Raises:
+      ValueError: if `root` is not a git checkout, as in an installed wheel.
+    """
+    names = [
+        name
+        for name in run_git(root, "ls-files", "-z").split("\0")
+        if name and os.path.lexists(root / name)
+    ]
+    if not names:
+        raise ValueError(
+            f"push copies the files that git tracks, and it tracks none in {root}: run pod in a "
+            "checkout of Cloze"
+        )
+    return names
 
 
 def name_tree(pod: Pod) -> str:
@@ -154,6 +164,6 @@ def run_git(root: pathlib.Path, *arguments: str) -> str:
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or str(error)
         raise ValueError(
-            f"push copies the files that git tracks, and {root} is not a git checkout: "
-            f"{reason.strip()}"
+            f"push copies the files that git tracks, and {root} is not a git checkout "
+            f"({reason.strip()}): run pod in a checkout of Cloze"
         ) from None

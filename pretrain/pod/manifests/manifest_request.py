@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from pretrain.command import PREFIX
 from pretrain.pod.environment import build_environment
 
 IMAGE = re.compile(
     r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
+
+# The command of a checkout, and that of an installed wheel, which has no .venv.
+PROGRAM = "cloze" if PREFIX else ".venv/bin/cloze"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +58,7 @@ class ManifestRequest:
     tasks: int = 1
     gpus: int = 8
     time: str = "24:00:00"
-    program: tuple[str, ...] = (".venv/bin/cloze",)
+    program: tuple[str, ...] = (PROGRAM,)
     grace: int = 120
     max_restarts: int = 20
     flags: tuple[str, ...] = ()

@@ -396,3 +396,15 @@ def test_a_manifest_that_cannot_be_written_leaves_the_old_one(tmp_path, capsys, 
     assert main(["pod", *words]) == 2
     assert f"{path}" in capsys.readouterr().err
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["job.sbatch"]
+
+
+@pytest.mark.parametrize(("prefix", "program"), [("", ".venv/bin/cloze"), ("cloze.", "cloze")])
+def test_the_program_is_that_of_the_installation(root, prefix, program):
+    code = (
+        "import sys, pretrain.command as command; command.PREFIX = sys.argv[1]; "
+        "from pretrain.pod.manifests.manifest_request import ManifestRequest; "
+        "print(*ManifestRequest('a', ()).program)"
+    )
+    words = [sys.executable, "-S", "-c", code, prefix]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{program}\n"

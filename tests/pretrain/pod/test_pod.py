@@ -389,6 +389,17 @@ def test_the_four_commands_of_the_page_train(cloud, capfd, monkeypatch):
     assert trained == commands[2][commands[2].index("train") :]
 
 
+def test_a_pod_is_not_requested_where_no_push_can_follow(cloud, tmp_path, monkeypatch, capfd):
+    (tmp_path / "site-packages").mkdir()
+    monkeypatch.setattr(archive, "ROOT", tmp_path / "site-packages")
+    for words in (["create", *ASK], ["create", *ASK, "--dry-run"]):
+        assert main(["pod", *words]) == 2
+        captured = capfd.readouterr()
+        assert "is not a git checkout" in captured.err and captured.out == ""
+        assert captured.err.endswith("run pod in a checkout of Cloze\n")
+    assert cloud.calls() == []
+
+
 # ---- bad arguments -----------------------------------------------------------------
 
 
