@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LEFT_OUT = {"torch", "apache-beam"}  # .ci/lock says why
 SYSTEMS = {
     "linux": {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"},
+    "arm": {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "aarch64"},
     "darwin": {"sys_platform": "darwin", "platform_system": "Darwin", "platform_machine": "arm64"},
 }
 
@@ -69,6 +70,19 @@ def test_each_requirement_has_one_version_within_its_range(constraints, version,
         for line in find_misfits(requirements, constraints, environment | SYSTEMS[system])
     ]
     assert not misfits, "\n".join(["run .ci/lock, which makes constraints.txt anew:", *misfits])
+
+
+@pytest.mark.parametrize(
+    ("system", "name"),
+    [("linux", "tensorflow-cpu"), ("arm", "tensorflow"), ("darwin", "tensorflow")],
+)
+def test_each_system_has_the_tensorflow_that_has_wheels_for_it(system, name):
+    found = [
+        requirement.name
+        for requirement in read_requirements()[""]
+        if is_needed(requirement, SYSTEMS[system])
+    ]
+    assert [one for one in found if one in ("tensorflow", "tensorflow-cpu")] == [name]
 
 
 def test_each_line_is_a_name_and_a_version(constraints):
