@@ -6,6 +6,7 @@ An accelerator does not report the errors that are checked here.
 from collections.abc import Iterable
 from typing import Any
 
+from data.images.encoding import ImageEncoding
 from data.mixed import AnyObjective, split_objective
 from data.source import Source
 from data.vocabulary.load import Vocabulary
@@ -56,6 +57,8 @@ def find_vocabularies(source: Source, objectives: Iterable[AnyObjective]) -> lis
     """Return the vocabularies of the token ids in a source's batches; none if it has no ids."""
     if isinstance(source.encoding, Vocabulary):
         return [source.encoding]
+    if isinstance(source.encoding, ImageEncoding):  # its rows, not yet salvaged, are not opened
+        return []
     vocabularies = (source.open_rows("train", objective).vocabulary for objective in objectives)
     return [vocabulary for vocabulary in vocabularies if vocabulary is not None]
 
