@@ -32,10 +32,12 @@ def check_once(
     state = [str(folder.resolve()), facts]
     state += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
     digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32]
-    mark = find_cache(kind) / digest
-    if mark.exists():
-        return
+    # Without a cache, or a home for it, all files are read each time.
+    with contextlib.suppress(OSError, RuntimeError):
+        if (find_cache(kind) / digest).exists():
+            return
     check()
-    with contextlib.suppress(OSError):  # without a cache all files are read each time
+    with contextlib.suppress(OSError, RuntimeError):
+        mark = find_cache(kind) / digest
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()

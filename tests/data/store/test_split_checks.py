@@ -191,3 +191,15 @@ def test_a_large_store_is_checked_once(copy, monkeypatch, tmp_path):
     rewrite(copy, documents=documents)
     with pytest.raises(ValueError, match="train/documents.bin: offset 6 is"):
         Store.open(copy).open_split("train")
+
+
+@pytest.mark.parametrize("error", [RuntimeError, PermissionError])
+def test_a_large_store_opens_without_a_home(copy, monkeypatch, error):
+    """As of a user of a container, who has no entry, or one whose home cannot be read."""
+
+    def fail(name):
+        raise error("no home")
+
+    monkeypatch.setattr(split_checks, "FEW_NUMBERS", 0)
+    monkeypatch.setattr("data.store.marks.find_cache", fail)
+    assert len(Store.open(copy).open_split("train").tokens)
