@@ -23,7 +23,7 @@ import numpy as np
 from data import batch_spec
 from data.config import Data, check_data, check_step
 from data.rows import hashing, order
-from data.rows.mixture import Mixture, check_rates, strip_common_folders
+from data.rows.mixture import Mixture, check_least_share, check_rates, strip_common_folders
 from data.rows.permutation import permute_indices
 from data.rows.tables import Batch
 from data.source import Source
@@ -101,6 +101,8 @@ class Stream:
         rates = self.data.rates or [part.rate for part in self.sources]
         names = [part.name for part in self.sources]
         check_rates(rates, names)
+        if self.data.rates:  # not those of a store, its sizes: a tiny source has a row a block
+            check_least_share(rates, names)
         short = getattr(self.table, "short", ())
         for name, rate, rows in zip(names, rates, self.rows_S):
             if rate > 0 and (rows == 0 or name in short):

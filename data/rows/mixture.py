@@ -93,6 +93,10 @@ def check_rates(rates: Sequence[float], names: Sequence[str]) -> None:
         )
     if min(rates) < 0 or not 0 < sum(rates) < np.inf:
         raise ValueError(f"data.rates={tuple(rates)}: rates are 0 or more, and one of them above 0")
+
+
+def check_least_share(rates: Sequence[float], names: Sequence[str]) -> None:
+    """Raise a ValueError if a source would have a share of more than twice its rate."""
     if compute_least_share(rates) * MAX_BLOCK < 0.5:
         least = min((rate, name) for rate, name in zip(rates, names) if rate > 0)
         raise ValueError(

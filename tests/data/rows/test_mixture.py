@@ -10,6 +10,7 @@ from data.rows.mixture import (
     MAX_BLOCK,
     Mixture,
     apportion_places,
+    check_least_share,
     check_rates,
     choose_block,
 )
@@ -74,5 +75,7 @@ def test_a_block_grows_only_where_a_source_has_few_places():
 
 def test_a_share_below_all_blocks_is_refused():
     with pytest.raises(ValueError, match=r"rare has 1e-08 of the rows, .* one of 8,388,608: "):
-        check_rates((1.0, 1e-8), ("usual", "rare"))
-    check_rates((1.0, 0.0, 2e-7), ("usual", "none", "rare"))
+        check_least_share((1.0, 1e-8), ("usual", "rare"))
+    check_least_share((1.0, 0.0, 2e-7), ("usual", "none", "rare"))
+    check_rates((1.0, 1e-8), ("usual", "rare"))  # of a store's sizes
+    assert Mixture((1.0, 1e-8), seed=0).counts_S.tolist() == [MAX_BLOCK - 1, 1]
