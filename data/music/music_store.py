@@ -105,7 +105,7 @@ class MusicStore(Store):
             raise ValueError(
                 f"{self.path}: rows on lanes continue each other, but each is transposed by a "
                 "distance of its own: set data.objective.order=shuffled, or prepare the store "
-                "with --transpose 0"
+                "with --transpose 0 (either needs --allow-changes in a run that has begun)"
             )
         pitches_V = find_pitches(self.music_encoding)
         keys = [key for key, field in objective.describe_batch().items() if field.role == TOKEN_ID]

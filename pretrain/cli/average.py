@@ -10,7 +10,6 @@ checkpoint, or the mean of the averages in several checkpoints.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -121,12 +120,10 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
     total, trained = None, None
     for step in steps:
         trained = open_trained(workdir, step)
-        params = jax.device_get(read_ema(trained) if ema else trained.params)
         check_finite_params(
-            dataclasses.replace(trained, params=params),
-            "the mean would not be either",
-            "name the other steps with --steps",
+            trained, "the mean would not be either", "name the other steps with --steps"
         )
+        params = jax.device_get(read_ema(trained) if ema else trained.params)
         total = params if total is None else jax.tree.map(np.add, total, params)
     assert trained is not None, "at least one step"
     mean = jax.tree.map(lambda x: x / np.float32(len(steps)), total)

@@ -76,12 +76,12 @@ def read_image(path: str, objective: Any) -> np.ndarray:
     Raises:
       ValueError: there is no such file, it is a folder, or no image is in it.
     """
+    if os.path.isdir(path):
+        raise ValueError(f"{path}: a folder; --input reads the images in one")
     try:
         content = read_bounded(pathlib.Path(path), MAX_FILE_BYTES)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file; the texts of this model are images") from None
-    except IsADirectoryError:
-        raise ValueError(f"{path}: a folder; --input reads the images in one") from None
     image = decode_image(content, objective.channels, path)
     return make_pixels(resize_and_crop(image, objective.size, objective.crop_ratio))
 
