@@ -69,7 +69,7 @@ LONGEST = (
 SHARED = 8  # number of cached programs of runs, each with its evaluation
 WHOLE = (
     os.environ.get("CLOZE_BOARD") == "whole"
-)  # all cases, as `python -m benchmarks.reliability` runs them
+)  # all cases, as `python -m benchmarks.reliability` and the weekly board run them
 
 
 # Tests in these folders compile programs or start processes, unless their file sets `pytestmark =
@@ -224,4 +224,4 @@ def often():
 def whole():
     """Skip a test in the suite that is only for the board, or for CLOZE_BOARD=whole."""
     if not WHOLE:
-        pytest.skip("for the whole board: python -m benchmarks.reliability")
+        pytest.skip("for the whole board: CLOZE_BOARD=whole")

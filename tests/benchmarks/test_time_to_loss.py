@@ -63,17 +63,20 @@ def test_programs_take_turns_until_their_own_limit(make_turn, capfd):
 
 def test_a_signal_that_ends_the_benchmark_ends_its_programs(make_turn, capfd):
     turns = []
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM))
 
     def start_turn():
         turns.append(make_turn(REPORTING_PROGRAM))
+        if len(turns) == 2:
+            timer.start()
         return turns[-1]
 
     handler = signal.signal(signal.SIGTERM, lambda *_: None)  # pytest would end
-    threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGTERM)).start()
     try:
         with pytest.raises(SystemExit) as ended:
-            take_turns({"one": start_turn, "two": start_turn}, limit=1.0, seconds=0.1)
+            take_turns({"one": start_turn, "two": start_turn}, limit=30.0, seconds=0.1)
     finally:
+        timer.cancel()
         restored = signal.signal(signal.SIGTERM, handler)
     assert ended.value.code == 128 + signal.SIGTERM
     assert all(turn.process.returncode is not None for turn in turns) and len(turns) == 2

@@ -169,7 +169,7 @@ def test_a_feed_forward_network_in_chunks_is_the_same(make):
     def compute_loss(params, model):
         return jnp.square(model.apply({"params": params}, TOKENS)).mean()
 
-    config = dataclasses.replace(TINY, depth=2, layers=("local",))
+    config = dataclasses.replace(TINY, depth=2, layers=("local", "lsh"))
     model, params = make(config)
     chunked = build(dataclasses.replace(config, mlp_chunk=5))
     run = jax.jit(jax.value_and_grad(compute_loss), static_argnums=1)

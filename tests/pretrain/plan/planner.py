@@ -7,7 +7,10 @@ One process for many plans, whose imports and the TPU compiler's start take as l
 import contextlib
 import io
 import json
+import os
 import sys
+
+os.environ.pop("XLA_FLAGS", None)  # of the tests, which nobody plans with
 
 from pretrain.__main__ import main
 

@@ -170,12 +170,14 @@ def plan_for_tpu(root):
     """Return plan_for_tpu(*words): the JSON of a plan, each of one process that makes them all."""
     words = [sys.executable, "-m", "tests.pretrain.plan.planner"]
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with forks.Popen(words, cwd=root, **pipes) as planner:
+    with subprocess.Popen(words, cwd=root, **pipes) as planner:
 
         def make_plan(*words):
             print(json.dumps([*words, "--json"]), file=planner.stdin, flush=True)
-            status, output = json.loads(planner.stdout.readline())
-            assert status == 0
+            line = planner.stdout.readline()
+            assert line, f"the planner ended with status {planner.wait()}; its error is above"
+            status, output = json.loads(line)
+            assert status == 0, "the plan's error is above"
             return json.loads(output)
 
         yield make_plan

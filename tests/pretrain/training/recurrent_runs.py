@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,19 +17,6 @@ from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from tests import forks
 
-IS_BOARD = os.environ.get("CLOZE_BOARD") == "whole"
-_first_states: dict = {}
-
-
-def begin_run(run, program):
-    """Return a run's state before the first step, which is initialised once for all meshes:
-    test_step.py has that it is the same on each.
-    """
-    key = dataclasses.replace(run, train=dataclasses.replace(run.train, microbatches=1))
-    if key not in _first_states:
-        _first_states[key] = jax.device_get(program.init())
-    return jax.device_put(_first_states[key], program.state_shardings, may_alias=False)
-
 
 def run_steps(run, stream, mesh=None, microbatches=1, count=3):
     """Return the state after so many steps without dropout, on one device or on a mesh."""
@@ -42,7 +28,7 @@ def run_steps(run, stream, mesh=None, microbatches=1, count=3):
     mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
-        state, rows = begin_run(run, program), next(iter(program.batch.values())).sharding
+        state, rows = program.init(), next(iter(program.batch.values())).sharding
         for step in range(count):
             batch = jax.device_put(stream.build_batch(step), rows)
             state, metrics = program.train_step(state, batch)
@@ -63,8 +49,8 @@ def train_run(path, workdir, popen=False):
 
 
 def await_checkpoint(process, workdir):
-    """Wait until a run has made its sixth step, at which it evaluates. A fast one is behind its first
-    checkpoint, which is written beside the steps: that is awaited too.
+    """Wait until a run has made its sixth step, at which it evaluates, and has a checkpoint, which
+    is written beside the steps.
     """
     end, metrics = time.monotonic() + 120, workdir / "metrics.jsonl"
     while not (
@@ -75,40 +61,18 @@ def await_checkpoint(process, workdir):
         time.sleep(0.005)
 
 
-def leave_as_killed(start, whole, killed):
-    """Leave one workdir at the end of a run, and another as a kill after the sixth step leaves it.
-
-    The board kills a run of its own. The suite stops the first, copies its workdir and lets it go
-    on; test_loop.py and tests/faults/ kill theirs.
-
-    Args:
-      start: (workdir) -> the process of a run there.
-    """
-    if IS_BOARD:
-        assert start(whole).wait() == 0
-        process = start(killed)
-        await_checkpoint(process, killed)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        return
-    process = start(whole)
-    await_checkpoint(process, whole)
-    process.send_signal(signal.SIGSTOP)
-    shutil.rmtree(killed, ignore_errors=True)
-    shutil.copytree(whole, killed)
-    process.send_signal(signal.SIGCONT)
-    assert process.wait() == 0  # also before the other: its lease is of this process
-
-
 def check_killed_run(run, folder):
-    """Continue a run that was killed, and compare its end with that of another, the memory of a
-    model with a state too.
+    """Kill a run after its sixth step, continue it, and compare its end with that of another.
+
+    The memory of a model with a state is compared too.
     """
     path = folder / "run.json"
     path.write_text(to_json(run))
-    leave_as_killed(
-        lambda workdir: train_run(path, workdir, popen=True), folder / "whole", folder / "killed"
-    )
+    train_run(path, folder / "whole")
+    process = train_run(path, folder / "killed", popen=True)
+    await_checkpoint(process, folder / "killed")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     assert "continuing after step " in train_run(path, folder / "killed")
     records = []
     for name in ("whole", "killed"):

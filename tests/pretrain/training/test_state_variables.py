@@ -4,6 +4,7 @@ kills and restarts.
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -29,7 +30,7 @@ from pretrain.training.state import init_state
 from pretrain.training.step import make_evaluation_fn, make_train_step
 from pretrain.workdir.checkpoints import Checkpoints
 from tests import forks, recurrent_lm
-from tests.pretrain.training.recurrent_runs import begin_run, leave_as_killed
+from tests.pretrain.training.recurrent_runs import await_checkpoint
 from tests.recurrent_lm import ElmanConfig
 
 LENGTH, ROWS, STEPS = 6, 8, 12
@@ -76,7 +77,7 @@ def run_steps(run, stream, mesh=None, microbatches=1, count=3, **changes):
     mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
-        state = begin_run(run, program)
+        state = program.init()
         for step in range(count):
             batch = jax.device_put(stream.build_batch(step), program.batch["token_ids"].sharding)
             state, metrics = program.train_step(state, batch)
@@ -246,11 +247,11 @@ def saved(run, tmp_path_factory):
 )
 def test_a_run_that_is_killed_ends_with_the_same_bits(saved, tmp_path, words):
     devices = {"mesh.data=1": 1, "train.microbatches=2": 2}.get(words[-1], 8)
-    leave_as_killed(
-        lambda workdir: train_elman(saved, workdir, *words, popen=True, devices=devices),
-        tmp_path / "whole",
-        tmp_path / "killed",
-    )
+    train_elman(saved, tmp_path / "whole", *words, devices=devices)
+    process = train_elman(saved, tmp_path / "killed", *words, popen=True, devices=devices)
+    await_checkpoint(process, tmp_path / "killed")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     output = train_elman(saved, tmp_path / "killed", *words, devices=devices)
     assert "continuing after step " in output
     expected, found = (read_record(tmp_path / name, STEPS) for name in ("whole", "killed"))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
@@ -30,6 +30,7 @@ from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import BATCH, make_mesh
 from pretrain.plan.pallas_calls import count_kernel_bytes
 from pretrain.training.flops import count_flops
+from tests.draws import draw_examples
 from tests.pretrain.distributed.ops.test_row_attention import compare, draw, make_drop
 
 pytestmark = pytest.mark.slow
@@ -71,7 +72,7 @@ def differentiate(function, arrays, **options):
     return run(*arrays, options)
 
 
-@settings(max_examples=2, deadline=None)
+@draw_examples(2, 4)
 @given(
     hashed=st.booleans(),
     packed=st.booleans(),

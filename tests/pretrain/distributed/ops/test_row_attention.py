@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.layers import ops
@@ -37,6 +37,7 @@ from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_mesh
 from pretrain.plan.pallas_calls import count_kernel_bytes
 from pretrain.training.flops import count_flops
+from tests.draws import draw_examples
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +109,7 @@ MASKS = (
 )
 
 
-@settings(max_examples=3, deadline=None)
+@draw_examples(3, 6)
 @given(
     name=st.sampled_from(MASKS),
     L=st.integers(1, 37),

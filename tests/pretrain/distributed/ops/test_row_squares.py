@@ -29,6 +29,7 @@ from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_mesh
 from pretrain.plan.pallas_calls import count_kernel_bytes
 from pretrain.training.flops import count_flops
+from tests.draws import draw_examples
 from tests.pretrain.distributed.ops import test_row_attention as whole
 from tests.pretrain.distributed.ops import test_row_distances as distances
 from tests.pretrain.distributed.ops.test_row_attention import compare, draw, make_drop
@@ -40,7 +41,7 @@ SMALL = dict(tile=16, square=24, interpret=True)  # several squares in a short r
 LONG = 2200  # more than a row that is computed whole, and no multiple of a square
 
 
-@settings(max_examples=2, deadline=None)
+@draw_examples(2, 4)
 @given(
     name=st.sampled_from(whole.MASKS),
     L=st.integers(1, 60),

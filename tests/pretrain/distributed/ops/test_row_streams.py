@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from models.layers.masks import Mask
@@ -28,6 +28,7 @@ from pretrain.distributed.ops.row_attention.tiles import (
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.flops import count_flops
+from tests.draws import IS_BOARD, draw_examples
 from tests.pretrain.distributed.ops.test_row_attention import compare, draw, make_drop
 from tests.pretrain.distributed.ops.test_row_attention import differentiate as differentiate_rows
 from tests.pretrain.distributed.ops.test_row_distances import (
@@ -83,16 +84,16 @@ def compare_streams(sizes, L, memory, P, kind, texts, rate):
 
 
 DRAWN = dict(
-    L=st.integers(1, 48),
-    memory=st.integers(0, 20),
-    P=st.integers(1, 24),
+    L=st.integers(1, 60 if IS_BOARD else 48),
+    memory=st.integers(0, 30 if IS_BOARD else 20),
+    P=st.integers(1, 40 if IS_BOARD else 24),
     kind=st.sampled_from(POSITIONS),
     texts=st.booleans(),
     rate=st.sampled_from((0.0, 0.3)),
 )
 
 
-@settings(max_examples=2, deadline=None)
+@draw_examples(2, 6)
 @given(**DRAWN)
 @example(L=48, memory=0, P=16, kind="rising", texts=True, rate=0.1)  # whole squares
 @example(
@@ -105,10 +106,11 @@ def test_two_streams_in_squares_are_attend(**drawn):
     compare_streams(SQUARES, **drawn)
 
 
-@settings(max_examples=2, deadline=None)
+@draw_examples(2, 6)
 @given(**DRAWN)
 @example(L=40, memory=5, P=24, kind="falling", texts=False, rate=0.1)
 @example(L=20, memory=5, P=20, kind="equal", texts=True, rate=0.3)
+@example(L=48, memory=0, P=16, kind="rising", texts=True, rate=0.0)
 def test_two_streams_in_whole_rows_are_attend(**drawn):
     """They have no windows, so the kinds of positions do not differ for the kernel."""
     compare_streams(WHOLE, **drawn)

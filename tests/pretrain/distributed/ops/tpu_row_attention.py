@@ -55,7 +55,7 @@ DISTANCE_CALLS = {
 CHUNK_CALLS = {
     "hashed chunks of the Reformer on v4": ("v4:2x2x1", 1, 4096, 2, 128, 256, 4, 0.1, jnp.bfloat16),
     "local chunks of the Reformer on v5e": ("v5e:2x2", 1, 8192, 2, 128, 128, 0, 0.2, jnp.bfloat16),
-    "chunks of narrow heads on v6e": ("v6e:2x2", 1, 1024, 1, 64, 128, 1, 0.0, jnp.bfloat16),
+    "chunks of narrow heads on v6e": ("v6e:2x2", 1, 1024, 2, 64, 128, 1, 0.0, jnp.bfloat16),
     "chunks of heads of 192 on v4": ("v4:2x2x1", 1, 1024, 1, 192, 128, 2, 0.1, jnp.float32),
 }
 

@@ -1,0 +1,12 @@
+"""Settings of hypothesis by which the suite draws some examples, and the whole board more."""
+
+import os
+
+from hypothesis import settings
+
+IS_BOARD = os.environ.get("CLOZE_BOARD") == "whole"
+
+
+def draw_examples(some: int, all: int) -> settings:
+    """Return the settings of a test with so many examples in the suite and on the whole board."""
+    return settings(max_examples=all if IS_BOARD else some, deadline=None)
