@@ -277,7 +277,8 @@ def run_launcher(checkout, root, *words, without="", **environ):
     clean = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("JAX_PLATFORMS", "CLOZE_ACCELERATOR", "CLOZE_CONSTRAINTS", without)
+        if name not in ("JAX_PLATFORMS", "CLOZE_ACCELERATOR", "CLOZE_CONSTRAINTS", "CLOZE_PYTHON")
+        and name != without
     }
     done = subprocess.run(
         ["bash", checkout / "launch.sh", *words],
