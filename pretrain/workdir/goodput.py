@@ -90,9 +90,8 @@ class Ledger:
         except OSError as error:
             if kind is None:
                 raise
-            print(
-                f"not written as the run ended: {error}", file=sys.stderr
-            )  # its own error goes on
+            # The run's own error goes on.
+            print(f"not written as the run ended: {error}", file=sys.stderr)
 
     def enter_phase(self, phase: str) -> str:
         """Start a phase, and return the previous one."""
