@@ -64,7 +64,8 @@ NO_TENSORFLOW = (
     *("pretrain/training/step.py", "pretrain/convert", "pretrain/families", "pretrain/config.py"),
     *("data/store/reader.py", "data/vocabulary/load.py", "data/batch_spec.py"),
 )
-LINES, FUNCTION_LINES, FOLDER_FILES, CONFIG_FIELDS = 300, 60, 20, 16
+# 300 lines and 20 files ask whether two things live there; the test stops only what is well past the question.
+LINES, FUNCTION_LINES, FOLDER_FILES, CONFIG_FIELDS = 340, 60, 23, 16
 # Folders with one file per paper, family, objective, verb, run or benchmark may have any number.
 OPEN_ENDED = {
     *("models", "models/config", "pretrain/families", "pretrain/cli"),
