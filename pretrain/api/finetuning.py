@@ -137,7 +137,7 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
     from pretrain.distributed.preflight import preflight_accelerators
     from pretrain.distributed.sharding import make_mesh
     from pretrain.evaluation.task_metrics import check_run_metrics
-    from pretrain.training.loop import check_run_memory
+    from pretrain.training.loop import check_run_program
 
     preflight_accelerators()
     pretrained = open_start(request, gathered)
@@ -154,7 +154,7 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
         watched = [monitoring.choose_file(seed) for seed in seeds]
     for workdir in workdirs:
         check_workdir_path(workdir)
-    check_run_memory(base, make_mesh(base.mesh))
+    check_run_program(base, make_mesh(base.mesh))
     results = []
     for seed, workdir, monitoring in zip(seeds, workdirs, watched, strict=True):
         run = override_run(base, [f"train.seed={seed}"])

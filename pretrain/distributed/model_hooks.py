@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from models.layers.ops import Ops
 from pretrain.distributed.ops.alignment import pad_columns
-from pretrain.distributed.ops.attention_kernels import make_attend
+from pretrain.distributed.ops.attention_kernels import AUTOMATIC, AttentionRules, make_attend
 from pretrain.distributed.ops.gathers import make_take_rows, take_positions
 from pretrain.distributed.ops.hash_dropout import (
     drop_by_hash,
@@ -45,7 +45,12 @@ def make_local_hooks() -> dict[str, Ops]:
     return {"ops": OPS}
 
 
-def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -> dict[str, Ops]:
+def make_model_hooks(
+    mesh: Mesh,
+    attention: list[str],
+    on_shard: bool = False,
+    rules: AttentionRules = AUTOMATIC,
+) -> dict[str, Ops]:
     """Return keyword arguments of `models.build` for a model that runs on a mesh.
 
     Args:
@@ -53,6 +58,7 @@ def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -
       attention: a list to which one line is appended for each attention kernel that is chosen.
       on_shard: for a model that runs inside `jax.shard_map` over `fsdp` and `data`, on the rows of
         one device. It draws what the whole batch would for them.
+      rules: which kernels may compute attention.
     """
 
     def record_kernel(kernel: str, reason: str | None) -> None:
@@ -60,7 +66,7 @@ def make_model_hooks(mesh: Mesh, attention: list[str], on_shard: bool = False) -
         if line not in attention:
             attention.append(line)
 
-    ops = OPS._replace(attend=make_attend(mesh, record_kernel, on_shard))
+    ops = OPS._replace(attend=make_attend(mesh, record_kernel, on_shard, rules))
     if on_shard:
         ops = ops._replace(drop=drop_on_shard, keep_rows=keep_rows_on_shard)
     else:

@@ -6,6 +6,7 @@ docs/configuration.md print. It may begin with a unit in brackets.
 
 from pretrain.schema.optimizers import Adafactor, AdamW, Lamb, Optimizer
 from pretrain.schema.sections import (
+    AttentionChoice,
     Checkpoint,
     Evaluate,
     Guard,
@@ -18,6 +19,7 @@ from pretrain.schema.sections import (
 __all__ = [
     "Adafactor",
     "AdamW",
+    "AttentionChoice",
     "Checkpoint",
     "Evaluate",
     "Guard",

@@ -26,6 +26,8 @@ Metric: TypeAlias = Literal[
     "mean",
 ]
 
+AttentionChoice: TypeAlias = Literal["auto", "plain", "splash", "cudnn", "row", "chunk"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Train:
@@ -43,6 +45,10 @@ class Train:
     # Dtype in which devices sum their gradients, where `mesh.data` and `mesh.fsdp` alone exceed 1;
     # none: `compute_dtype`, in which each device computes its own.
     exchange_dtype: Literal["bfloat16", "float32"] | None = None
+    # What computes attention. auto: the kernel that the devices prefer, where it agrees with the
+    # plain equations on the run's shapes, else the next; plain: the equations, by XLA; else one
+    # kernel: splash, row or chunk on a TPU, cudnn on a GPU. A run that it cannot serve is refused.
+    attention: AttentionChoice = "auto"
     # Share of a label's probability that is spread evenly over all tokens, or classes, in training
     # only (Szegedy et al. 2016, section 7). Labels of sentence pairs and of replaced tokens, and
     # what a teacher predicts, are not smoothed.

@@ -114,8 +114,9 @@ class TrainContext:
         ):
             state, metrics = self.program.train_step(state, batch)
         self.log.leave_out_time(self.profiler.stop_if_due(step, metrics))
-        if not self.is_compiled:
-            self.log.log_message(f"attention kernel: {'; '.join(self.program.attention['update'])}")
+        if not self.is_compiled and (kernels := self.program.attention["update"]):
+            self.log.log_message(f"attention kernel: {'; '.join(kernels)}")
+            self.log.record_start(attention=kernels)
         self.is_compiled = True
         return state, metrics
 

@@ -17,7 +17,7 @@ from pretrain.workdir.check import has_finished_steps
 CHANGEABLE_KEYS = (
     *("mesh.", "evaluate.", "checkpoint.", "watchdog."),
     *("guard.replicas", "guard.memory_check"),
-    *("train.steps", "train.stop_at_step"),
+    *("train.steps", "train.stop_at_step", "train.attention"),
     *("data.store", "data.threads", "data.prefetch", "model.remat", "model.encoder.remat"),
 )
 

@@ -59,6 +59,7 @@ class RunLog:
         self.stragglers, self.lease, self.note = stragglers, lease, {}
         self.sinks: list[MetricsSink] = []
         self.signal: int | None = None
+        self.workdir = workdir
         if self.is_first_process:
             device = mesh.devices.flat[0]
             flops_per_step = flops.count_step_flops(run).all_pairs
@@ -101,6 +102,12 @@ class RunLog:
         """Print lines of text, in the first process."""
         if self.is_first_process:
             self.progress.print_line(text)
+
+    def record_start(self, **facts: Any) -> None:
+        """Add facts to this start's line of the environment file, in the first process."""
+        if self.is_first_process:
+            self.lease.check_held()
+            environment_file.extend_start(self.workdir, **facts)
 
     def log_step(self, step: int, metrics: dict[str, jax.Array]) -> dict[str, Any] | None:
         """Record a started step, and write and return the row of the previous step, if any."""

@@ -33,7 +33,7 @@ from pretrain.training.memory.memory_check import check_memory, describe_exhaust
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.profile import StepProfiler
 from pretrain.training.preemption import Preemption
-from pretrain.training.program import Program, check_batch, make_program
+from pretrain.training.program import Program, check_attention, check_batch, make_program
 from pretrain.training.startup import (
     OpenedData,
     describe_start,
@@ -88,17 +88,19 @@ def train(
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
     with explain_exhaustion(lambda: describe_exhausted_run(run, mesh)):
-        check_run_memory(run, mesh)
+        check_run_program(run, mesh)
         preflight_run(run, workdir)
         with hold_lease(workdir, "train") as lease:
             opened = open_data(run, workdir, allow_changes, source)
             return train_with_lease(run, workdir, mesh, lease, opened, began, dataset, monitoring)
 
 
-def check_run_memory(run: Run, mesh: jax.sharding.Mesh) -> None:
-    """Check a run's memory as `check_memory` before its workdir is touched."""
+def check_run_program(run: Run, mesh: jax.sharding.Mesh) -> None:
+    """Check a run's attention and memory before its workdir is touched."""
     check_row_length(run)  # Longer rows than a model has positions cannot be traced.
-    check_memory(run, mesh, make_program(run, mesh))
+    program = make_program(run, mesh)
+    check_attention(run, mesh, program)
+    check_memory(run, mesh, program)
 
 
 def train_with_lease(

@@ -19,6 +19,7 @@ from models import build
 from models.layers.ops import leave_unchanged
 from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_model_hooks
+from pretrain.distributed.ops.attention_kernels import AttentionRules
 from pretrain.distributed.ops.gradient_exchange import (
     GradientFn,
     describe_exchange,
@@ -99,9 +100,9 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
     """
     loss, dtype = make_loss(run.data.objective), run.train.compute_dtype
     attention = {"update": [], "score": []}
-    model, evaluation_model = (
-        build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
-    )
+    strict = (rules := AttentionRules(run.train.attention))._replace(is_strict=True)
+    model = build(run.model, **make_model_hooks(mesh, attention["update"], rules=strict))
+    evaluation_model = build(run.model, **make_model_hooks(mesh, attention["score"], rules=rules))
     optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
     init = partial(
         init_state,
@@ -118,7 +119,7 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
     take = take_scores_on_gpu if mesh.devices.flat[0].platform == "gpu" else take_scores
     state_shardings = make_state_shardings(abstract_state, mesh)
     row_sharding = make_batch_sharding(mesh)
-    strategy = choose_gradient_strategy(run, mesh, params, model, attention["update"])
+    strategy = choose_gradient_strategy(run, mesh, params, model, attention["update"], strict)
     step = make_train_step(
         strategy.model,
         loss,
@@ -225,14 +226,19 @@ class GradientStrategy(NamedTuple):
 
 
 def choose_gradient_strategy(
-    run: Run, mesh: jax.sharding.Mesh, params: Any, model: Any, attention: list[str]
+    run: Run,
+    mesh: jax.sharding.Mesh,
+    params: Any,
+    model: Any,
+    attention: list[str],
+    rules: AttentionRules,
 ) -> GradientStrategy:
     """Return the strategy of a run: gradients that cross once a step, or as XLA partitions them.
 
     Args:
       params: shapes of the parameters.
       model: of the whole batch.
-      attention: as in `make_model_hooks`.
+      attention, rules: as in `make_model_hooks`.
 
     Raises:
       ConfigError: devices would sum gradients in another dtype than the run asks for.
@@ -240,7 +246,7 @@ def choose_gradient_strategy(
     dtype, exchange_dtype = run.train.compute_dtype, run.train.exchange_dtype
     obstacle = find_exchange_obstacle(params, mesh, dtype, run.train.microbatches)
     if obstacle is None:
-        on_shard = build(run.model, **make_model_hooks(mesh, attention, on_shard=True))
+        on_shard = build(run.model, **make_model_hooks(mesh, attention, True, rules))
         exchange = make_gradient_exchange(mesh, dtype, exchange_dtype)
         return GradientStrategy(on_shard, leave_unchanged, exchange)
     if exchange_dtype and mesh.size > 1:
@@ -249,6 +255,23 @@ def choose_gradient_strategy(
             f"here they do not: {obstacle}; set train.exchange_dtype=none"
         )
     return GradientStrategy(model, make_gather(mesh), leave_unchanged)
+
+
+def check_attention(run: Run, mesh: jax.sharding.Mesh, program: Program) -> None:
+    """Raise ConfigError for a kernel in `train.attention` that cannot serve the training step.
+
+    This traces the step, unless any kernel or none will do.
+    """
+    choice = run.train.attention
+    if choice in ("auto", "plain"):
+        return
+    with jax.set_mesh(mesh):
+        program.train_step.trace(program.describe_state(), program.batch)
+    if not program.attention["update"]:
+        raise ConfigError(
+            f"train.attention={choice} has no effect: a {type(run.model).__name__} has no "
+            "attention of this kind; choose auto"
+        )
 
 
 def check_batch(run: Run, mesh: jax.sharding.Mesh) -> None:

@@ -81,6 +81,13 @@ def add_start(
     write_atomically(path, format_json_lines(lines))
 
 
+def extend_start(workdir: epath.PathLike, **facts: Any) -> None:
+    """Add facts to the line of the latest start, such as the attention kernels it compiled."""
+    path = epath.Path(workdir) / NAME
+    if lines := mend_step_lines(path):
+        write_atomically(path, format_json_lines([*lines[:-1], lines[-1] | facts]))
+
+
 def read_starts(workdir: epath.PathLike) -> list[dict[str, Any]]:
     """Return the lines of a workdir, in the order of their steps.
 

@@ -15,7 +15,7 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
 from pretrain.distributed.ops import splash_attention
-from pretrain.distributed.ops.attention_kernels import make_attend
+from pretrain.distributed.ops.attention_kernels import choose_plain_attend, make_attend
 from pretrain.distributed.ops.cudnn_attention import (
     MAX_CALLS,
     attend_with_cudnn,
@@ -300,8 +300,12 @@ def test_cudnn_has_no_attention_for_gpus_before_ampere(capability, runs):
 
 
 def test_on_a_cpu_it_is_xlas_own():
-    heard = []
-    assert make_attend(make_mesh(Mesh()), lambda *message: heard.append(message)) is attend
+    """It is reported where attention is traced: a model without attention has none."""
+    heard, mesh = [], make_mesh(Mesh())
+    chosen = make_attend(mesh, lambda *message: heard.append(message))
+    assert choose_plain_attend(mesh) is attend and heard == []
+    q = draw_vectors(2, 128, 2, 8)
+    np.testing.assert_array_equal(chosen(q, q, q), attend(q, q, q))
     assert heard == [("XLA", None)]
 
 

@@ -13,7 +13,7 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.ops import drop_values
 from pretrain.distributed.ops import attention_parts
-from pretrain.distributed.ops.attention_kernels import make_attend
+from pretrain.distributed.ops.attention_kernels import choose_plain_attend
 from pretrain.distributed.ops.attention_parts import attend_in_parts
 from pretrain.distributed.ops.hash_dropout import drop_by_hash
 from pretrain.distributed.ops.softmax import attend
@@ -108,4 +108,4 @@ def test_small_products_are_not_split():
 @pytest.mark.parametrize(("num_devices", "expected"), [(1, attend_in_parts), (2, attend)])
 def test_one_cpu_device_splits(num_devices, expected):
     devices = np.array(jax.devices("cpu")[:num_devices]).reshape(-1, 1, 1, 1)
-    assert make_attend(DeviceMesh(devices, AXES)) is expected
+    assert choose_plain_attend(DeviceMesh(devices, AXES)) is expected
