@@ -5,12 +5,19 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from pretrain.cli.verbs import VERBS, describe_unknown, import_verb, parse_arguments
+from pretrain.cli.verbs import (
+    VERBS,
+    WITHOUT_JAX,
+    describe_unknown,
+    import_verb,
+    parse_arguments,
+)
 from pretrain.command import PROGRAM
 from pretrain.distributed import process_identity, processes
 from pretrain.distributed.hang_notice import exit_after_error
 from pretrain.distributed.watchdog import exit_soon
 from pretrain.hiding import find_hiding_file
+from pretrain.jax_settings import check_jax_settings, explain_jax_error
 from pretrain.library_messages import silence_libraries
 from pretrain.terminal import escape_output, print_error
 from pretrain.training.memory.exhaustion import explain_exhausted_command
@@ -62,19 +69,25 @@ def run_verb(argv: Sequence[str]) -> int:
     os.environ.setdefault("NO_GCE_CHECK", "true")  # TensorFlow would look for Google's machines
     args = parse_arguments(verb, rest)
     try:
+        if verb not in WITHOUT_JAX:
+            check_jax_settings()
         return import_verb(verb).run(args) or 0
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
-        print_error(error)
+        print_error(explain_jax_error(error) or error)
         return exit_after_error(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return processes.exit_process(130)
     except Exception as error:
-        line = explain_bucket_error(error) or explain_exhausted_command(error, args)
+        line = (
+            explain_bucket_error(error)
+            or explain_jax_error(error)
+            or explain_exhausted_command(error, args)
+        )
         if line and not os.environ.get("CLOZE_TRACEBACK"):
             print_error(line)
             return exit_after_error(2)

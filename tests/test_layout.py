@@ -48,6 +48,7 @@ ORDER = {
             "pretrain.extras",
             "pretrain.library_messages",
             "pretrain.overrides",
+            "pretrain.jax_settings",
             "pretrain.fields",
             "pretrain.schema",
             "pretrain.families",

@@ -23,6 +23,7 @@ from pretrain.distributed.accelerator_detection import (
     find_accelerators,
 )
 from pretrain.extras import how_to_install
+from pretrain.jax_settings import explain_jax_error, list_refused
 
 if TYPE_CHECKING:
     from pretrain.distributed.cluster_detection import Cluster
@@ -66,16 +67,8 @@ def run(args: argparse.Namespace) -> int:
             if detected.num_processes != 1
             else f"this host is alone ({detected})"
         )
-        cluster.join_run(args)
-        import jax
-
-        healthy &= _check_process_count(detected, jax.process_count())
-        healthy &= _check_accelerators(find_accelerators(), jax.default_backend())
-        print(
-            f"{jax.default_backend()}: {jax.device_count()} devices, {jax.local_device_count()} "
-            f"of them on this host, {jax.process_count()} processes, "
-            f"{jax.devices()[0].device_kind}"
-        )
+        healthy &= _check_settings()
+        healthy &= _check_devices(args, detected)
         start = time.perf_counter()
         importlib.import_module("tensorflow")
         seconds = time.perf_counter() - start
@@ -84,6 +77,34 @@ def run(args: argparse.Namespace) -> int:
         healthy &= _check_writable(args.workdir)
     print("all is well" if healthy else "something is missing, see above")
     return 0 if healthy else 1
+
+
+def _check_settings() -> bool:
+    """Return whether JAX has no setting that other verbs refuse; print each."""
+    lines = [*list_refused(os.environ)]
+    for line in lines:
+        print(line)
+    return not lines
+
+
+def _check_devices(args: argparse.Namespace, detected: Cluster) -> bool:
+    """Print JAX's devices; return whether JAX can open them and they are those expected."""
+    cluster.join_run(args)
+    try:
+        import jax
+
+        print(
+            f"{jax.default_backend()}: {jax.device_count()} devices, {jax.local_device_count()} "
+            f"of them on this host, {jax.process_count()} processes, "
+            f"{jax.devices()[0].device_kind}"
+        )
+    except (RuntimeError, ValueError) as error:
+        if not (line := explain_jax_error(error)):
+            raise
+        print(line)
+        return False
+    healthy = _check_process_count(detected, jax.process_count())
+    return _check_accelerators(find_accelerators(), jax.default_backend()) and healthy
 
 
 def _check_process_count(detected: Cluster, processes: int) -> bool:

@@ -42,6 +42,11 @@ VERBS = {
     "doctor": "show versions, devices and missing libraries",
 }
 
+# Verbs for which the settings of JAX do not matter, or which report on them.
+WITHOUT_JAX = (
+    *("prepare", "prepare-music", "prepare-images", "prepare-captions", "pod", "local", "doctor"),
+)
+
 
 def describe_unknown(verb: str) -> str:
     """Return the text of the error about a verb that does not exist."""

@@ -19,6 +19,7 @@ from data.vocabulary.word_level import make_text_vocabulary
 from models.config.base import WordEncoderConfig
 from models.config.heads import HeadedConfig
 from pretrain.config import Run, from_json
+from pretrain.jax_settings import check_jax_settings
 from pretrain.overrides import ConfigError
 
 if TYPE_CHECKING:
@@ -148,10 +149,11 @@ def open_trained(
     Raises:
       FileNotFoundError: there is no such checkpoint.
       ConfigError: the workdir's vocabulary or classes are not those that the checkpoint was trained
-        with, or are more than the model has.
+        with, or are more than the model has; or JAX has a setting that is refused.
     """
     from pretrain.workdir.read_params import restore_recorded_params
 
+    check_jax_settings()
     check_bucket(workdir)
     workdir = epath.Path(workdir)
     record, params = restore_recorded_params(workdir, step, choose_sharding, report)

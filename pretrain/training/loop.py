@@ -21,6 +21,7 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.distributed.watchdog import Watchdog
 from pretrain.evaluation.model_fit import check_row_length
+from pretrain.jax_settings import check_jax_settings
 from pretrain.training.context import TrainContext
 from pretrain.training.continuation import resume_rows
 from pretrain.training.divergence import DivergenceMonitor, count_updates
@@ -84,6 +85,7 @@ def train(
     """
     began = began or time.time()
     workdir = epath.Path(workdir)
+    check_jax_settings()
     preflight_accelerators()
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
