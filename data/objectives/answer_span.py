@@ -27,6 +27,7 @@ class AnswerSpan(Objective):
     """Rows of a question and a window of its context, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "answer_span"
+    text_documents: ClassVar[str] = ""
     description: ClassVar[str] = (
         "where answers to questions begin and end, "
         "rows of {length} that share {stride} tokens of a longer context"

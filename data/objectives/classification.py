@@ -29,6 +29,7 @@ class Classification(Objective):
     """Rows of one example each, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "classification"
+    text_documents: ClassVar[str] = ""
     description: ClassVar[str] = "the labels of examples, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128

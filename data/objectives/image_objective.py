@@ -22,6 +22,7 @@ class ImageObjective(Objective):
     """
 
     unit: ClassVar[str] = "images"
+    text_documents: ClassVar[str] = ""
     SHARES: ClassVar[tuple[str, ...]] = ("crop_ratio", "min_area")
 
     size: int = 224  # [pixels] height and width of an image

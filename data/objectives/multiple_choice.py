@@ -29,6 +29,7 @@ class MultipleChoice(Objective):
     """One row for each choice of a question, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "multiple_choice"
+    text_documents: ClassVar[str] = ""
     description: ClassVar[str] = "the right one of {choices} choices, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP]s included; a longer one is cut as a pair of texts is, and
     # its question is counted.

@@ -31,6 +31,8 @@ class Objective(abc.ABC):
     trains_as:   name of another objective whose batches have the same keys; every model that it
                  trains can be trained with this one too
     unit:        what the throughput of a run counts
+    text_documents: the --document of `prepare` by which the objective reads a plain text; "" for an
+                 objective of labelled examples or images
     """
 
     name: ClassVar[str]
@@ -38,6 +40,7 @@ class Objective(abc.ABC):
     gaps: ClassVar[str] = ""
     trains_as: ClassVar[str] = ""
     unit: ClassVar[str] = "tokens"
+    text_documents: ClassVar[str] = "file"
 
     @abc.abstractmethod
     def axis_sizes(self) -> dict[str, int]:

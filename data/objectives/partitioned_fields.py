@@ -38,6 +38,7 @@ class PartitionedFields(Objective):
     """
 
     name: ClassVar[str] = "partitioned_fields"
+    text_documents: ClassVar[str] = "fields"
     description: ClassVar[str] = (
         "the next token of articles, whose fields are in a random order, rows of {length}"
     )

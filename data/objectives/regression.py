@@ -28,6 +28,7 @@ class Regression(Objective):
     """Rows of one example each, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "regression"
+    text_documents: ClassVar[str] = ""
     description: ClassVar[str] = "the scores of examples, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128

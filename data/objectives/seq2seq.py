@@ -32,6 +32,7 @@ class Seq2Seq(Objective):
     """
 
     name: ClassVar[str] = "seq2seq"
+    text_documents: ClassVar[str] = "pair"
     description: ClassVar[str] = (
         "the targets of pairs of texts (several in rows of {length} and {target_length})"
     )

@@ -29,6 +29,7 @@ class Tagging(Objective):
     """Rows of one sentence each, from a store that `finetune` writes."""
 
     name: ClassVar[str] = "tagging"
+    text_documents: ClassVar[str] = ""
     description: ClassVar[str] = "the tags of words, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP] included; longer sentences are truncated and counted.
     length: int = 128

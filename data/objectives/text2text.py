@@ -36,6 +36,7 @@ class Text2Text(Objective):
     """
 
     name: ClassVar[str] = "text2text"
+    text_documents: ClassVar[str] = ""
     description: ClassVar[str] = (
         "answers, written as text (inputs of {length}, answers of {target_length})"
     )

@@ -1,5 +1,8 @@
 """The summary that `prepare` prints: sizes, what was skipped or repaired, and the store's path."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from data.prepare.build import PreparedStore
 
 
@@ -31,9 +34,16 @@ def format_summary(prepared: PreparedStore) -> list[str]:
                 f"source   {source['name']}: {trained:,} training documents, "
                 f"{heldout:,} held out, rate {source['rate']:.4f}"
             )
-    for reason, noted in manifest["noted"].items():
-        first = f" (first: {noted['first']})" if "first" in noted else ""
-        lines.append(f"noted    {noted['count']:,} {reason}{first}")
+    lines += [f"noted    {note}" for note in format_notes(manifest)]
     store_bytes = sum(file["bytes"] for file in manifest["files"].values())
     lines.append(f"store    {store.path}, {store_bytes:,} bytes")
+    return lines
+
+
+def format_notes(manifest: Mapping[str, Any]) -> list[str]:
+    """Return a line for each reason to skip or repair text, with the first place."""
+    lines = []
+    for reason, noted in manifest["noted"].items():
+        first = f" (first: {noted['first']})" if "first" in noted else ""
+        lines.append(f"{noted['count']:,} {reason}{first}")
     return lines

@@ -13,6 +13,7 @@ from data.mixed import split_objective
 from pretrain.api.arguments import format_path
 from pretrain.distributed import processes
 from pretrain.evaluation.label_checks import open_labelled_store
+from pretrain.evaluation.text_store import TextRequest, count_tokens, open_text_store
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import InContextQuestion, read_questions
 from pretrain.terminal import print_notice
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
 
 TASK_BATCH = 32  # choices
+TEXT_FLAGS = {"document": "--document", "field": "--field", "file_format": "--as"}
 
 
 def evaluate(
@@ -29,18 +31,24 @@ def evaluate(
     step: int | None = None,
     store: str | os.PathLike[str] | None = None,
     labelled: str | os.PathLike[str] | None = None,
+    text: str | os.PathLike[str] | None = None,
+    document: str | None = None,
+    field: str | None = None,
+    file_format: str | None = None,
     split: str = "heldout",
     dtype: str | None = None,
     batch_size: int | None = None,
     allow_random_head: bool = False,
 ) -> dict[str, float]:
-    """Return {name: score} of a checkpoint on every row of a split of a token store.
+    """Return {name: score} of a checkpoint on every row of a split of a token store, or of a text.
 
     Args:
       model: a workdir or a loaded checkpoint, which is read from its workdir again.
       step: the step of the checkpoint of a workdir; None: the newest sound one.
       store: a token store with the same vocabulary; None: the run's.
       labelled: a file of labelled examples, for a fine-tuned model; in place of `store`.
+      text: a file, folder or "pattern" of plain text, all of which is scored; in place of `store`.
+      document, field, file_format: how `text` is read, as `prepare` reads it.
       split: "heldout" or "train".
       dtype: "float32" or "bfloat16"; None: as the run computes.
       batch_size: rows computed at once; None: the run's.
@@ -51,10 +59,25 @@ def evaluate(
       ValueError: options contradict each other, or the head was not trained.
     """
     workdir, step = find_checkpoint(model, step)
+    request = make_text_request(text, document=document, field=field, file_format=file_format)
     processes.join_run()
-    return score_store(workdir, step, store, labelled, split, allow_random_head, dtype, batch_size)[
-        2
-    ]
+    return score_store(
+        workdir, step, store, labelled, split, allow_random_head, dtype, batch_size, request
+    )[2]
+
+
+def make_text_request(text: Any, **options: str | None) -> TextRequest | None:
+    """Return how a text is read, None if there is none.
+
+    Raises:
+      ValueError: options of a text without one, or an empty path.
+    """
+    if text is not None:
+        _check_paths(text=text)
+        return TextRequest(format_path(text), **options)
+    if given := [TEXT_FLAGS[name] for name, value in options.items() if value is not None]:
+        raise ValueError(f"these flags need --text FILE: {', '.join(given)}")
+    return None
 
 
 def evaluate_questions(
@@ -174,10 +197,14 @@ def score_store(
     allow_random_head: bool,
     dtype: str | None,
     batch_size: int | None,
+    text: TextRequest | None = None,
 ) -> tuple[int, Any, dict[str, float]]:
-    """Return the step, the store and {name: score} of `evaluate`."""
+    """Return the step, the store, the file or the text, and {name: score} of `evaluate`."""
     _check_paths(labelled=labelled, store=store)
     with contextlib.ExitStack() as stack:
+        if text:
+            _check_text_alone(store=store, labelled=labelled, split=split != "heldout")
+            store, split = stack.enter_context(open_text_store(workdir, text)), "train"
         if labelled:
             if store or split != "heldout":
                 raise ValueError("--labelled cannot be combined with --store or --split")
@@ -185,7 +212,15 @@ def score_store(
         step, path, scores = evaluate_checkpoint(
             workdir, step, store, split, allow_random_head, dtype, batch_size
         )
+        if text:
+            path, scores = text.path, scores | {"tokens": count_tokens(path, split)}
     return step, labelled or path, scores
+
+
+def _check_text_alone(**others: Any) -> None:
+    """Raise ValueError for an option that names other data than --text does."""
+    if given := [f"--{name}" for name, value in others.items() if value]:
+        raise ValueError(f"--text cannot be combined with {given[0]}")
 
 
 def evaluate_checkpoint(

@@ -1,5 +1,6 @@
 """evaluate --workdir W: score a checkpoint on every row of the held-out split.
 
+With --text FILE it scores all of another text (pretrain/evaluation/text_store.py).
 With --task FILE it scores answers to questions by log-likelihood
 (pretrain/inference/in_context_tasks.py).
 """
@@ -11,7 +12,14 @@ import functools
 import json
 
 from data.corpus.json_lines import replace_nonfinite
-from pretrain.api.evaluating import TASK_BATCH, evaluate_questions, score_store
+from pretrain.api.evaluating import (
+    TASK_BATCH,
+    TEXT_FLAGS,
+    evaluate_questions,
+    make_text_request,
+    score_store,
+)
+from pretrain.cli.prepare import add_reading_arguments
 from pretrain.distributed import processes
 from pretrain.inference import random_head
 from pretrain.inference.record_files import open_line_writer
@@ -31,6 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="labelled examples to score a fine-tuned model on, with the columns it was "
         "fine-tuned on",
+    )
+    parser.add_argument(
+        "--text",
+        metavar="FILE",
+        help='plain text to score all of: a file, a folder or a "pattern", as `prepare` reads '
+        "them; no store is kept",
     )
     parser.add_argument(
         "--split",
@@ -53,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     random_head.add_argument(parser)
+    add_reading_arguments(parser.add_argument_group("how --text is read (docs/data.md)"))
     _add_task_arguments(
         parser.add_argument_group("questions, scored by log-likelihood (docs/in_context.md)")
     )
@@ -103,6 +118,7 @@ def run(args: argparse.Namespace) -> int:
         return run_task(args)
     if given := list_task_flags(args):
         raise ValueError(f"these flags need --task FILE: {', '.join(given)}")
+    text = make_text_request(args.text, **{name: getattr(args, name) for name in TEXT_FLAGS})
     processes.join_run(args)
     import jax
 
@@ -118,19 +134,22 @@ def run(args: argparse.Namespace) -> int:
         args.allow_random_head,
         dtype,
         args.batch_size,
+        text,
     )
     if jax.process_index():
         return 0  # all processes have the same scores; the first prints them
     if args.json:
-        facts = {"step": step, "store": str(store), "split": args.split, "dtype": dtype}
+        place = {"text": text.path} if text else {"store": str(store), "split": args.split}
+        facts = {"step": step, **place, "dtype": dtype}
         print(json.dumps(replace_nonfinite({**facts, **scores})))
         return 0
+    tokens = f"{scores['tokens']:,} tokens, " if text else ""
     print(
-        f"step {step:,} on the {args.split} split of {store}: {scores['rows']:,} rows, "
-        f"{scores['targets']:,.0f} targets, {describe_dtype(dtype)}"
+        f"step {step:,} on {store if text else f'the {args.split} split of {store}'}: {tokens}"
+        f"{scores['rows']:,} rows, {scores['targets']:,.0f} targets, {describe_dtype(dtype)}"
     )
     for name, value in scores.items():
-        if name not in ("rows", "targets"):
+        if name not in ("rows", "targets", "tokens"):
             print(f"  {name:<27} {value:.5g}")
     return 0
 
@@ -162,6 +181,7 @@ def run_task(args: argparse.Namespace) -> int:
     for flag, is_given in (
         ("--store", args.store),
         ("--labelled", args.labelled),
+        ("--text", args.text),
         ("--split", args.split != "heldout"),
     ):
         if is_given:

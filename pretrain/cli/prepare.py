@@ -21,7 +21,7 @@ HELP = {
     "output": "folder for the store, on this machine",
     "document": "what is a document in .txt files: the file, a block between blank lines, or a "
     "line (record); pair: each line of a .tsv file, JSON record or TFDS example is a source and "
-    "its target; fields: each JSON record is an article of several fields (default: %(default)s)",
+    "its target; fields: each JSON record is an article of several fields (default: {default})",
     "as": "format of all files, whatever their names: txt or jsonl, and tsv or jsonl for pairs; a "
     "name that ends in .gz is unpacked (default: the end of a name decides)",
     "field": "field of JSON records and TFDS examples that holds the text, or two fields for "
@@ -62,17 +62,10 @@ OPTIONS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `prepare` to a parser."""
 
-    def add_option(group: argparse._ActionsContainer, name: str, **options: Any) -> None:
-        flag = name if name == "sources" else "--" + name.replace("_", "-")
-        group.add_argument(flag, help=HELP[name], **options)
-
     add_option(parser, "sources", nargs="+", metavar="SOURCE")
     add_option(parser, "output", required=True, metavar="STORE")
     text = parser.add_argument_group("text")
-    add_option(text, "document", choices=DOCUMENT_KINDS, default="file")
-    formats = dict.fromkeys(name for kind in DOCUMENT_KINDS for name in list_formats(kind))
-    add_option(text, "as", choices=tuple(formats), dest="file_format")
-    add_option(text, "field", metavar="NAME[,NAME...]")
+    add_reading_arguments(text, "file")
     add_option(text, "held_out", type=float, metavar="SHARE")
     add_option(text, "validation", nargs="+", metavar="SOURCE")
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
@@ -99,6 +92,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(beam, "runner", metavar="NAME")
     add_option(beam, "runner_option", action="append", default=[], metavar="KEY[=VALUE]")
     add_option(beam, "scratch", metavar="FOLDER")
+
+
+def add_option(group: argparse._ActionsContainer, name: str, **options: Any) -> None:
+    """Add an argument with its help to a group."""
+    flag = name if name == "sources" else "--" + name.replace("_", "-")
+    default = options.get("default") or "what the run reads"
+    group.add_argument(flag, help=HELP[name].replace("{default}", default), **options)
+
+
+def add_reading_arguments(group: argparse._ActionsContainer, document: str | None = None) -> None:
+    """Add the arguments by which files of text are read; `document` is the default of the first."""
+    add_option(group, "document", choices=DOCUMENT_KINDS, default=document)
+    formats = dict.fromkeys(name for kind in DOCUMENT_KINDS for name in list_formats(kind))
+    add_option(group, "as", choices=tuple(formats), dest="file_format")
+    add_option(group, "field", metavar="NAME[,NAME...]")
 
 
 def run(args: argparse.Namespace) -> int:
