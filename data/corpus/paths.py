@@ -6,6 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import cast
 
+from data.corpus.owners import name_unknown_owners
+
+name_unknown_owners()  # Whatever reads paths with etils imports this module.
+
 # The name of a TensorFlow dataset: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
 TFDS_NAME = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 

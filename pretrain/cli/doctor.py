@@ -38,7 +38,7 @@ EXTRAS = {"report": ("matplotlib",), "test": ("pytest",), "peers": ("transformer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `doctor` to a parser."""
-    parser.add_argument("--workdir", help="also check that this folder can be written to")
+    parser.add_argument("--workdir", help="also check this folder, and save there")
     cluster.add_arguments(parser)
 
 
@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"tensorflow imports in {seconds:.1f} s and sees no accelerator that JAX needs")
     if args.workdir:
         healthy &= _check_writable(args.workdir)
+    if not missing and healthy:
+        healthy &= _check_save(args.workdir)
     print("all is well" if healthy else "something is missing, see above")
     return 0 if healthy else 1
 
@@ -141,6 +143,29 @@ def _print_version(name: str) -> str | None:
     if version:
         print(f"  {name:<22}{version}")
     return version
+
+
+def _check_save(workdir: str | None) -> bool:
+    """Return whether a checkpoint can be saved below a workdir, or else here; print the result."""
+    import jax
+    from etils import epath
+
+    from pretrain.training.trial_save import try_save
+
+    if jax.process_count() > 1:  # they would save together, in a folder that all of them see
+        return True
+    parent = epath.Path(workdir or tempfile.gettempdir())
+    folder = parent / f".doctor-{os.getpid()}-{os.path.basename(tempfile.mktemp())}"
+    try:
+        try_save(folder)
+    except Exception as error:
+        print(f"{parent}: a checkpoint cannot be saved: {type(error).__name__}: {error}")
+        return False
+    finally:
+        if folder.exists():
+            folder.rmtree()
+    print(f"{parent}: a checkpoint can be saved and restored")
+    return True
 
 
 def _check_writable(workdir: str) -> bool:
