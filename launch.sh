@@ -16,7 +16,8 @@ while [ -L "$script" ]; do # readlink -f is not on every macOS
 done
 case $script in "${BASH_SOURCE[0]}") cd "$(dirname "$script")" ;; *) cd -P "$(dirname "$script")" ;; esac
 
-print_heading() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+# Headings and notes that cannot be written, such as with `2>&-`, end nothing.
+print_heading() { printf '\n\033[1m%s\033[0m\n' "$*" || true; }
 
 # find_python [BELOW]: print the first Python of at least 3.11 and below 3.BELOW; CLOZE_PYTHON, a name or a path, selects another one.
 # The packages have wheels for those below 3.14; `pod` needs no packages.
@@ -210,7 +211,7 @@ report_moved_paths() {
     path=${argument#*=}
     case $path in /* | -* | '') continue ;; esac
     if [ -e "$caller/$path" ]; then
-      echo "note: launch.sh works in $PWD: $path is looked up there, not in $caller, which has it too; give an absolute path" >&2
+      echo "note: launch.sh works in $PWD: $path is looked up there, not in $caller, which has it too; give an absolute path" >&2 || true
       return
     fi
   done

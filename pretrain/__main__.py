@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Sequence
 
 from pretrain.cli.verbs import (
+    PRINTING,
     VERBS,
     WITHOUT_JAX,
     describe_unknown,
@@ -19,6 +20,13 @@ from pretrain.distributed.watchdog import exit_soon
 from pretrain.hiding import find_hiding_file
 from pretrain.jax_settings import check_jax_settings, explain_jax_error
 from pretrain.library_messages import silence_libraries
+from pretrain.lost_output import (
+    discard_output,
+    guard_output,
+    has_failed,
+    is_guarded,
+    open_missing_streams,
+)
 from pretrain.terminal import escape_output, print_error
 from pretrain.training.memory.exhaustion import explain_exhausted_command
 
@@ -33,14 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
       0 done, 1 failed or diverged, 2 bad input, 3 replicas disagree, 75 hung (the process exits by
       itself), 128 + n ended by signal n.
     """
-    status, streams = 1, escape_output()
+    open_missing_streams()
+    words = sys.argv[1:] if argv is None else argv
+    keeps_working = bool(words) and words[0] in VERBS and words[0] not in PRINTING
+    status, streams = 1, guard_output(keeps_working, is_own=argv is None)
+    escape_output()
     process_identity.end_with_parent()
     try:
-        status = run_verb(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 141
+        status = run_printing(words)
     finally:
         if argv is None:  # the process has nothing else to do
             processes.shutdown_cluster()
@@ -48,6 +56,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:  # a traceback of the process comes after this, and is escaped, too
             sys.stdout, sys.stderr = streams
     return status
+
+
+def run_printing(argv: Sequence[str]) -> int:
+    """Run one verb, flush its output, and return the exit status.
+
+    Where the output is the result and cannot be written, the status is 141 if its reader has gone,
+    such as `head`, and otherwise 2.
+    """
+    try:
+        try:
+            status = run_verb(argv)
+        except SystemExit:  # of --help, or of wrong arguments
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+        return status
+    except OSError as error:
+        if not is_output_error(error):
+            raise
+        discard_output(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            return 141
+        print_error(f"the standard output cannot be written: {error}")
+        return 2
+
+
+def is_output_error(error: Exception) -> bool:
+    """Return whether an error says that the standard output, a result, cannot be written."""
+    if is_guarded(sys.stdout) or not isinstance(error, OSError) or error.filename is not None:
+        return False
+    return isinstance(error, BrokenPipeError) or has_failed(sys.stdout)
 
 
 def run_verb(argv: Sequence[str]) -> int:
@@ -72,9 +111,9 @@ def run_verb(argv: Sequence[str]) -> int:
         if verb not in WITHOUT_JAX:
             check_jax_settings()
         return import_verb(verb).run(args) or 0
-    except BrokenPipeError:
-        raise
     except (ValueError, OSError) as error:
+        if is_output_error(error):
+            raise
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
         print_error(explain_jax_error(error) or error)

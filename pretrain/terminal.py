@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
+from pretrain.lost_output import GuardedStream
+
 # Characters that act on a terminal or on the order of the text around them, or that hide:
 HIDDEN = re.compile(
     "["
@@ -122,7 +124,9 @@ def erase_line(stream: TextIO) -> None:
 
 def _is_notebook(stream: TextIO) -> bool:
     """Return whether a stream is that of a kernel, which a notebook shows below the cell."""
-    return type(get_raw_stream(stream)).__module__.partition(".")[0] == "ipykernel"
+    below: Any = get_raw_stream(stream)
+    below = below.stream if isinstance(below, GuardedStream) else below
+    return type(below).__module__.partition(".")[0] == "ipykernel"
 
 
 def print_notice(text: str) -> None:

@@ -43,6 +43,7 @@ ORDER = {
             "pretrain.command",
             "pretrain.hiding",
             "pretrain.host_memory",
+            "pretrain.lost_output",
             "pretrain.terminal",
             "pretrain.console",
             "pretrain.extras",

@@ -24,7 +24,7 @@ from typing import Any
 
 from pretrain.command import PACKAGE
 from pretrain.distributed.process_identity import PARENT_VARIABLE
-from pretrain.distributed.restarts import Ending, supervise_restarts
+from pretrain.distributed.restarts import Ending, list_heard_stops, supervise_restarts
 from pretrain.distributed.watchdog import HUNG
 
 GRACE = 20  # seconds that the others have to end by themselves once one has failed
@@ -91,7 +91,7 @@ def run_processes(count: int, devices: int, argv: Sequence[str]) -> Ending:
     received: list[int] = []
     handlers = {
         number: signal.signal(number, lambda number, _: send_signal(processes, number, received))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in list_heard_stops()
     }
     try:
         first = wait_for_processes(processes)

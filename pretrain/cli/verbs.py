@@ -46,6 +46,9 @@ VERBS = {
 WITHOUT_JAX = (
     *("prepare", "prepare-music", "prepare-images", "prepare-captions", "pod", "local", "doctor"),
 )
+# The result of these is what they print: they end when nobody can read it. Those of the others are
+# files, a run or a folder elsewhere: they go on without their output (pretrain/lost_output.py).
+PRINTING = ("inspect", "describe", "plan", "evaluate", "predict", "doctor")
 
 
 def describe_unknown(verb: str) -> str:

@@ -1,9 +1,9 @@
 """Restart the processes of a run on this machine after a failure: `local --restarts R`.
 
 `pod` does the same on a pod. Processes that ended by themselves are not restarted: after success,
-wrong arguments (status 2), an error or divergence (1), and a requested stop (SIGTERM, Ctrl-C).
-Processes that died of another signal, or hung, are. Failures are counted in a row: a new checkpoint
-resets the count, and R restarts without one are the limit.
+wrong arguments (status 2), an error or divergence (1), and a requested stop (`STOPS`). Processes
+that died of another signal, or hung, are. Failures are counted in a row: a new checkpoint resets
+the count, and R restarts without one are the limit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ from pretrain.distributed.watchdog import HUNG
 
 # Seconds before the first restart, doubled for each failure in a row, and the longest pause.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-STOPS = (signal.SIGTERM, signal.SIGINT)
+# The signals that ask a run to save and end. A person or a scheduler commands by the first three,
+# whose second one ends the run at once. The others report what comes: the terminal or the
+# connection is lost, or a limit of the batch system is near.
+COMMANDS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+STOPS = (*COMMANDS, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 
 
 class Ending(NamedTuple):
@@ -56,6 +60,20 @@ class Ending(NamedTuple):
         return f"process {self.process} " + (
             "hung" if self.status == HUNG else f"died of {name_signal(-self.status)}"
         )
+
+
+def list_heard_stops() -> list[signal.Signals]:
+    """Return the signals of `STOPS` but for those that the parent ignores, such as `nohup`.
+
+    SIGTERM and SIGINT are always heard: a shell without job control ignores SIGINT for a command
+    that ends in `&`.
+    """
+    always = (signal.SIGTERM, signal.SIGINT)
+    return [
+        number
+        for number in STOPS
+        if number in always or signal.getsignal(number) is not signal.SIG_IGN
+    ]
 
 
 def name_signal(number: int) -> str:

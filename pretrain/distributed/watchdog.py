@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
 from pretrain.terminal import escape
 
@@ -130,9 +130,8 @@ class Watchdog:
                     f"{self.path}. This process ends with status {HUNG}. Repeat the same command "
                     f"to continue from the last checkpoint; {advice}\n"
                 )
-                stderr = cast(TextIO, sys.__stderr__).fileno()
                 tasks = [
-                    lambda: write_unbuffered(stderr, stack_text + message),
+                    lambda: write_unbuffered(sys.__stderr__, stack_text + message),
                     lambda: self.path.write_text(stack_text),
                 ]
                 if announce:
@@ -188,11 +187,13 @@ def format_stacks() -> str:
     return "\n\n".join(sections) + "\n\n"
 
 
-def write_unbuffered(descriptor: int, text: str) -> None:
+def write_unbuffered(stream: TextIO | None, text: str) -> None:
     """Write all of `text` past Python's buffers, whose locks a thread that hangs may hold."""
+    if stream is None:  # as in a process without a terminal
+        return
     data = escape(text).encode(errors="replace")
     while data:
-        data = data[os.write(descriptor, data) :]
+        data = data[os.write(stream.fileno(), data) :]
 
 
 def call_quietly(task: Callable[[], Any]) -> None:

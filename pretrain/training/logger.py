@@ -12,6 +12,7 @@ from etils import epath
 
 from pretrain.config import Run
 from pretrain.distributed.stragglers import StragglerMonitor
+from pretrain.lost_output import note_losses
 from pretrain.training import flops
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.sinks import MetricsSink, open_sinks
@@ -34,6 +35,7 @@ class RunLog:
       note: metrics to add to the row of the next step.
       sinks: what else receives each row, in the first process.
       signal: the number of the signal that ended the run early, or None.
+      num_losses: how many lost streams of this process the workdir's note has.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class RunLog:
         self.stragglers, self.lease, self.note = stragglers, lease, {}
         self.sinks: list[MetricsSink] = []
         self.signal: int | None = None
-        self.workdir = workdir
+        self.workdir, self.step, self.num_losses = workdir, start, 0
         if self.is_first_process:
             device = mesh.devices.flat[0]
             flops_per_step = flops.count_step_flops(run).all_pairs
@@ -90,6 +92,7 @@ class RunLog:
         try:
             if kind is None:
                 self.write_row()
+                self.note_losses()
         finally:
             state = "failed" if kind else "preempted" if self.signal else "finished"
             for sink in self.sinks:
@@ -165,8 +168,15 @@ class RunLog:
             self.progress.show_row(self.row)
             for sink in self.sinks:
                 sink.write_row(self.row)
+        self.step = self.row["step"] if self.row else self.step
         self.row = None
+        self.note_losses()
         return row
+
+    def note_losses(self) -> None:
+        """Note in the workdir which streams this process has lost since the last call."""
+        arguments = jax.process_index(), self.step, self.num_losses
+        self.num_losses = note_losses(self.workdir, *arguments)
 
     def forget_step(self, **note: Any) -> None:
         """Discard the step just started if it is not finished; add `note` to the next row."""

@@ -1,7 +1,12 @@
-"""SIGTERM and Ctrl-C: the first ends a run after the current step, saved; the second at once."""
+"""Signals that ask a run to end: it saves after the current step, and a second command ends it.
+
+`pretrain.distributed.restarts` names them: SIGTERM and Ctrl-C, SIGHUP for a terminal that is lost,
+and what batch systems send.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -10,6 +15,13 @@ from types import FrameType
 from typing import Any
 
 import jax
+
+from pretrain.distributed.restarts import COMMANDS, list_heard_stops
+
+# Seconds in which further signals are the first one: `timeout` signals its command and then the
+# group, and a terminal that closes is reported by the kernel and by the shell.
+SAME_SIGNAL = 1.0
+AGREEMENT = 2.0  # seconds in which all processes hear that one of them asks for the end
 
 
 class Preemption:
@@ -20,13 +32,16 @@ class Preemption:
 
     Attributes:
       signal: number of the first signal received, or None.
+      failure: the error of the input because of which the run ends, or None.
     """
 
     def __enter__(self) -> Preemption:
         self.signal: int | None = None
-        self.numbers = (
-            (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
-        )
+        self.failure: Exception | None = None
+        self.numbers = list_heard_stops()
+        if jax.process_count() > 1:
+            self.numbers.remove(signal.SIGTERM)
+        self.over = threading.Event()
         self.old_handlers = {
             number: signal.signal(number, self._record_signal) for number in self.numbers
         }
@@ -41,6 +56,7 @@ class Preemption:
 
     def __exit__(self, *_: Any) -> None:
         signal.set_wakeup_fd(self.old_wakeup_fd)
+        self.over.set()
         self.sender.close()
         self.thread.join()
         self.receiver.close()
@@ -48,25 +64,41 @@ class Preemption:
             signal.signal(number, handler)
 
     def _record_signal(self, number: int, frame: FrameType | None) -> None:
-        self.signal = self.signal or number
-        if jax.process_count() > 1:
+        if jax.process_count() > 1 and self.signal is None:
             os.kill(os.getpid(), signal.SIGTERM)
+        self.signal = self.signal or number
 
     def _await_second_signal(self) -> None:
-        """End the process at the second signal.
+        """End the process at the second command to end, unless it comes with the first.
 
         A thread does this because Python's signal handlers do not run while XLA compiles.
         """
-        num_signals = 0
-        while number := self.receiver.recv(1):  # Empty once the other end is closed.
-            num_signals += number[0] in self.numbers
-            if num_signals > 1:
-                os._exit(128 + number[0])
+        is_first = True
+        while received := self.receiver.recv(4096):  # Empty once the other end is closed.
+            commands = [number for number in received if number in {*self.numbers} & {*COMMANDS}]
+            if commands and not is_first:
+                os._exit(128 + commands[0])
+            if commands:
+                is_first = False
+                self.over.wait(SAME_SIGNAL)
+                with contextlib.suppress(BlockingIOError):
+                    self.receiver.recv(4096, socket.MSG_DONTWAIT)
+
+    def note_failure(self, failure: Exception) -> None:
+        """Let the run end after the current step, saved, because of an error of its input.
+
+        With several processes it may take a step more until all agree, for which this one still has
+        batches. The pause lets the others hear of it before it has used them up.
+        """
+        self.failure = failure
+        if jax.process_count() > 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+            self.over.wait(AGREEMENT)
 
     def is_requested(self, step: int) -> bool:
         """Return whether to stop after `step`; the answer is the same in every process."""
         if jax.process_count() == 1:
-            return self.signal is not None
+            return self.signal is not None or self.failure is not None
         from jax.experimental import multihost_utils
 
         if multihost_utils.reached_preemption_sync_point(step):

@@ -15,7 +15,7 @@ SLOW seconds later full:MOMENT:N       then fills the disk that $FAULTY_PLACE na
 goes on gone:MOMENT:N       then puts a file where the folder $FAULTY_PLACE was, and the run goes on
 wait:MOMENT:N       then waits until the file $FAULTY_GO exists       stop:MOMENT:N    then sends
 itself SIGSTOP term:MOMENT:N       then sends itself SIGTERM                      twice:MOMENT:N
-two of them, 50 ms apart
+two of them, more than a second apart
 none                no fault
 
 $FAULTY_ROWS names a file to which a line is added for each finished step: which rows it read.
@@ -71,7 +71,7 @@ def term():
 
 def twice():
     term()
-    time.sleep(0.05)
+    time.sleep(1.5)
     term()
 
 

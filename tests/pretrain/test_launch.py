@@ -167,6 +167,19 @@ def test_a_path_that_is_not_looked_up_where_the_caller_is_gets_a_note(launch, tm
         assert launch("doctor", *words, cwd=cwd)[::2] == (0, ""), words
 
 
+def test_a_note_that_nobody_can_read_ends_nothing(launch, tmp_path, checkout):
+    write_python(tmp_path / "bin", "3.11")
+    caller = tmp_path / "my work"
+    (caller / "runs" / "a").mkdir(parents=True)
+    for streams in ("2>&-", "1>&- 2>&-", "1>/dev/full 2>/dev/full"):
+        shutil.rmtree(checkout / ".venv", ignore_errors=True)
+        script = tmp_path / "closed.sh"
+        script.write_text(f'exec bash "{checkout}/launch.sh" "$@" {streams}\n')
+        status, log, error = launch("doctor", "--workdir", "runs/a", program=script, cwd=caller)
+        asked = ["-m pretrain doctor --workdir runs/a"]
+        assert (status, log[-1:], error) == (0, asked, ""), streams
+
+
 @pytest.mark.parametrize("home", [None, "/home/a"])
 def test_compiled_programs_are_read_from_folders_of_the_caller(launch, tmp_path, checkout, home):
     python = write_python(tmp_path / "bin", "3.11")
