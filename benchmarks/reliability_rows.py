@@ -265,4 +265,28 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
             "tests/faults/test_unreachable.py",
         ],
     ),
+    34: (
+        "the terminal closes (SIGHUP), its reader leaves, the log's disk is full, a stream is "
+        "closed at the start; SIGQUIT, SIGUSR1; a signal that is sent twice within a second",
+        "what asks for the end saves; lost output ends nothing and is noted in the workdir",
+        [
+            "tests/faults/test_lost_terminal.py",
+        ],
+    ),
+    35: (
+        "a user and a group without names, a home that cannot be written",
+        "trains, saves and resumes; `doctor` tries a save",
+        [
+            "tests/faults/test_nameless_user.py",
+        ],
+    ),
+    36: (
+        "a store that is truncated in place under a run: tokens, offsets, labels, images, "
+        "held-out rows, an object in a bucket",
+        "one line with the file and both sizes; the last sound step is saved",
+        [
+            "tests/faults/test_shrinking_store.py",
+            "tests/data/store/test_mapped.py",
+        ],
+    ),
 }

@@ -27,6 +27,8 @@ from data.rows.mixture import Mixture, check_least_share, check_rates, strip_com
 from data.rows.permutation import permute_indices
 from data.rows.tables import Batch
 from data.source import Source
+from data.store.mapped import read_checked
+from data.store.split import Split
 from data.tf_dataset import ENDLESS, build_groups, read_batches
 
 ORDER_BLOCK = 4096  # positions of the order that are looked up together
@@ -54,10 +56,13 @@ class Stream:
         self.objective: Any = data.objective
         self.path, self.name = source.path, f"the {split} split of {source.path}"
         found = source.open_rows(split, data.objective)
-        self.table, self.build, self.sources = found.table, found.build, found.sources
-        self.build_plain = found.build_plain or found.build
+        self.table, self.sources = found.table, found.sources
+        folder = found.split.mapped_folder if isinstance(found.split, Split) else None
+        self.build = read_checked(found.build, folder)
+        self.build_plain = read_checked(found.build_plain or found.build, folder)
         self.split, self.vocabulary = found.split, found.vocabulary
-        self.drop_repeats, self.restore = found.drop_repeats, found.restore
+        drop = found.drop_repeats
+        self.drop_repeats, self.restore = drop and read_checked(drop, folder), found.restore
         self.num_rows, self.tokens_per_row = self.table.count, self.objective.axis_sizes()["L"]
         self.rows_S = np.diff(self.table.offsets)
         self.order = found.order

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.store.mapped import map_numbers
 from data.store.split import Split
 
 SPAN_DTYPE = np.dtype("<i8")
@@ -46,8 +47,7 @@ def open_questions(split: Split) -> Questions:
         )
     spans_Q6 = np.fromfile(split.folder / "spans.bin", SPAN_DTYPE).reshape(-1, 6)
     begins_T, ends_T = (
-        np.memmap(split.folder / f"{name}.bin", CHARACTER_DTYPE, mode="r")
-        for name in ("begins", "ends")
+        map_numbers(split.folder / f"{name}.bin", CHARACTER_DTYPE) for name in ("begins", "ends")
     )
     return Questions(
         split.tokens,

@@ -39,6 +39,7 @@ class RangedArray:
         dtype: np.dtype | str,
         count: int,
         sums: np.ndarray,
+        measure: Callable[[], int] | None = None,
     ) -> None:
         """Initialize the array; nothing is read yet.
 
@@ -48,8 +49,10 @@ class RangedArray:
           dtype: type of the numbers.
           count: number of numbers.
           sums: uint32, the crc32c of each block of the file.
+          measure: returns the file's size, for the error of a file that has shrunk.
         """
-        self.name, self.read, self.dtype, self.count = name, read, np.dtype(dtype), count
+        self.name, self.read, self.measure = name, read, measure
+        self.dtype, self.count = np.dtype(dtype), count
         self.sums, self.size = sums, count * self.dtype.itemsize
         self.ranges: collections.OrderedDict[int, np.ndarray] = collections.OrderedDict()
         self.lock = threading.Lock()
@@ -106,6 +109,7 @@ class RangedArray:
                 raw = self.read(start, end)
             except Exception:  # storage libraries have no common exception
                 if attempt == MAX_ATTEMPTS - 1:
+                    self.check_size()
                     raise
                 time.sleep(RETRY_SECONDS * 4**attempt)
                 continue
@@ -115,10 +119,19 @@ class RangedArray:
             ]
             if len(raw) == end - start and sums == expected:
                 return np.frombuffer(raw, self.dtype)
+        self.check_size()
         raise ValueError(
             f"{self.name}: bytes {start:,} to {end:,} have changed since they were written: "
             "copy it again, or prepare it again (--overwrite)"
         )
+
+    def check_size(self) -> None:
+        """Raise ValueError if the file is shorter than it was when it was written."""
+        if self.measure and (size := self.measure()) < self.size:
+            raise ValueError(
+                f"{self.name} has {size:,} bytes, and had {self.size:,} when it was written: "
+                "copy it again, or prepare it again (--overwrite)"
+            )
 
 
 def read_range(path: str, start: int, end: int) -> bytes:

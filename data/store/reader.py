@@ -28,9 +28,10 @@ import numpy as np
 
 from data.corpus.paths import as_path, is_remote
 from data.source import Encoding, RowSet
-from data.store.checksums import check_sizes, verify_files
+from data.store.checksums import check_sizes, get_file_size, verify_files
 from data.store.generations import lock_generation
 from data.store.manifest import read_manifest
+from data.store.mapped import map_numbers
 from data.store.marks import check_once
 from data.store.ranged import RangedArray, read_range
 from data.store.remote import copy_to_cache
@@ -240,6 +241,7 @@ class Store:
             tuple(sources),
             **labels,
             folder=self.folder / name,
+            mapped_folder=self.folder / name,
             generation_lock=self.generation_lock,
         )
 
@@ -248,10 +250,11 @@ class Store:
         if not count:  # an empty file cannot be mapped
             return np.zeros(0, dtype)
         if self.remote is None or name not in RANGED_FILES:
-            return np.memmap(self.folder / name, dtype, mode="r", shape=(count,))
+            return map_numbers(self.folder / name, dtype, count)
         sums = np.fromfile(self.folder / get_checksums_name(name), "<u4")
         read = functools.partial(read_range, str(self.remote / name))
-        return RangedArray(str(self.remote / name), read, dtype, count, sums)
+        measure = functools.partial(get_file_size, self.remote / name)
+        return RangedArray(str(self.remote / name), read, dtype, count, sums, measure)
 
     @property
     def local_files(self) -> dict[str, dict[str, Any]]:

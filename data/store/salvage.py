@@ -169,6 +169,7 @@ def drop_damaged_documents(split: Split, runs: dict[str, Ranges]) -> tuple[Split
             for source in split.sources
         ),
         labels=None if split.labels is None else np.asarray(split.labels)[intact_D],
+        mapped_folder=split.mapped_folder,
     )
     return intact, np.flatnonzero(~intact_D).astype(np.int64)
 

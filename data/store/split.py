@@ -36,6 +36,7 @@ class Split:
       labels: float32 [D], the number of a class or a score; None in a store without labels.
       tags: float32 [S], the number of a word's tag; None in a store without tags.
       folder: folder of the split's files; data/examples/qa_store.py and text2text.py add others.
+      mapped_folder: folder of the files that the arrays map (data/store/mapped.py).
       generation_lock: lock that prevents the removal of the files (data/store/generations.py).
     """
 
@@ -46,4 +47,5 @@ class Split:
     labels: np.ndarray | None = None
     tags: np.ndarray | None = None
     folder: pathlib.Path | None = None
+    mapped_folder: pathlib.Path | None = None
     generation_lock: object = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -73,18 +73,32 @@ def prefetch_to_devices(
     start: int,
     stop: int,
     buffer_size: int = 2,
+    on_failure: Callable[[Exception], None] = lambda failure: None,
 ) -> Generator[tuple[int, Batch], None, None]:
     """Yield (step, batch on the mesh) for start <= step < stop.
 
-    buffer_size: number of batches that are transferred to the devices in advance.
+    Args:
+      buffer_size: number of batches that are transferred to the devices in advance.
+      on_failure: called with an error of the rows, such as of a damaged store, as soon as it is
+        met. The batches before it follow, and then it is raised.
     """
     batches = place_batches(stream, mesh, start)
     queue = collections.deque()
+    failure = None
     for step in range(start, stop):
-        queue.append((step, next(batches)))
+        try:
+            queue.append((step, next(batches)))
+        except jax.errors.JaxRuntimeError:  # of a device
+            raise
+        except Exception as error:
+            failure = error
+            on_failure(failure)
+            break
         if len(queue) > buffer_size:
             yield queue.popleft()
     yield from queue
+    if failure:
+        raise failure
 
 
 def place_batches(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,8 @@ from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.distributed.watchdog import Watchdog
 from pretrain.evaluation.model_fit import check_row_length
 from pretrain.jax_settings import check_jax_settings
-from pretrain.training.context import TrainContext
+from pretrain.lost_output import drop_failed_output
+from pretrain.training.context import Batches, TrainContext
 from pretrain.training.continuation import resume_rows
 from pretrain.training.divergence import DivergenceMonitor, count_updates
 from pretrain.training.early_stopping import EarlyStopping
@@ -37,6 +39,7 @@ from pretrain.training.preemption import Preemption
 from pretrain.training.program import Program, check_attention, check_batch, make_program
 from pretrain.training.startup import (
     OpenedData,
+    describe_end,
     describe_start,
     keep_training,
     open_data,
@@ -89,7 +92,7 @@ def train(
     preflight_accelerators()
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
-    with explain_exhaustion(lambda: describe_exhausted_run(run, mesh)):
+    with drop_failed_output(), explain_exhaustion(lambda: describe_exhausted_run(run, mesh)):
         check_run_program(run, mesh)
         preflight_run(run, workdir)
         with hold_lease(workdir, "train") as lease:
@@ -154,17 +157,43 @@ def train_with_lease(
             stragglers=stragglers,
             log=log,
             profiler=stack.enter_context(profiler),
-            open_feed=lambda start: prefetch_to_devices(batches, mesh, start, run.train.last_step),
+            open_feed=make_feed_opener(batches, mesh, run, preemption),
             evaluator=evaluator,
             stream=opened.stream,
             heldout=opened.heldout,
             sampler=sampler,
         )
         last_saved = run_steps(context, state, preemption)
-        log.signal = preemption.signal if last_saved < run.train.last_step else None
-        saved = f"saved step {last_saved:,} in {workdir}/checkpoints"
-        log.log_message(f"{saved}\n{ledger.format_summary()}")
-        return log.signal
+        return end_run(context, workdir, preemption, last_saved)
+
+
+def make_feed_opener(
+    batches: Any, mesh: jax.sharding.Mesh, run: Run, preemption: Preemption
+) -> Callable[[int], Batches]:
+    """Return start -> the batches from there on; where rows fail, the run is asked to end."""
+    return functools.partial(
+        prefetch_to_devices,
+        batches,
+        mesh,
+        stop=run.train.last_step,
+        on_failure=preemption.note_failure,
+    )
+
+
+def end_run(
+    context: TrainContext, workdir: epath.Path, preemption: Preemption, last_saved: int
+) -> int | None:
+    """Log what was saved, and return the number of the signal that ended the run early, if any.
+
+    Raises the error of the rows because of which the run has ended.
+    """
+    log = context.log
+    log.signal = preemption.signal if last_saved < context.run.train.last_step else None
+    saved = f"saved step {last_saved:,} in {workdir}/checkpoints"
+    log.log_message(f"{saved}\n{context.ledger.format_summary()}")
+    if preemption.failure:
+        raise preemption.failure
+    return log.signal
 
 
 def open_ledger(
@@ -203,25 +232,6 @@ def make_run_evaluator(
     )
 
 
-def describe_end(run: Run, start: int, stopping: EarlyStopping) -> str:
-    """Return why a run that has finished `start` steps does not continue; "" if it does."""
-    if start >= run.train.last_step:
-        reached = f"step {start:,} of {run.train.last_step:,} has already been reached. "
-        if start >= run.train.steps:
-            return (
-                reached
-                + "To train further, set train.steps=N to a larger number"
-                + (" and train.stop_at_step=0" if run.train.stop_at_step else "")
-            )
-        return (
-            f"{reached}To train on to train.steps={run.train.steps:,}, set train.stop_at_step=0 or "
-            "to a larger number"
-        )
-    return (
-        f"step {start:,} is the last: {stopping.describe_stop()}" if stopping.is_exhausted else ""
-    )
-
-
 def restore_or_init(
     program: Program, checkpoints: Checkpoints, source: Source
 ) -> tuple[TrainState, dict[str, Any]]:
@@ -254,7 +264,8 @@ def run_steps(context: TrainContext, state: TrainState, stop: Preemption) -> int
             scores = None
             if not guard.has_tripped:
                 if context.heldout and is_due(step, run.evaluate.every, last):
-                    scores = evaluate_step(context, state, step)
+                    scores = evaluate_or_stop(context, state, step, stop)
+                    must_stop |= stop.failure is not None
                     must_stop |= should_stop_early(context, step)
                 if must_save or must_stop:
                     guard.check(log.sync_rows())
@@ -273,6 +284,22 @@ def run_steps(context: TrainContext, state: TrainState, stop: Preemption) -> int
                 break
         context.wait_for_saves(step)
     return step
+
+
+def evaluate_or_stop(
+    context: TrainContext, state: TrainState, step: int, stop: Preemption
+) -> dict[str, float] | None:
+    """Evaluate as `evaluate_step`; if the held-out rows cannot be read, ask the run to end, saved.
+
+    One of several processes raises the error: the others wait for it in the evaluation.
+    """
+    try:
+        return evaluate_step(context, state, step)
+    except (ValueError, OSError) as error:
+        if jax.process_count() > 1:
+            raise
+        stop.note_failure(error)
+        return None
 
 
 def evaluate_step(context: TrainContext, state: TrainState, step: int) -> dict[str, float]:

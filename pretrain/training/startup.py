@@ -26,6 +26,7 @@ from pretrain.evaluation.model_fit import check_fit
 from pretrain.overrides import ConfigError
 from pretrain.training import truncation_report
 from pretrain.training.continuation import check_workdir, describe_rows, describe_schedule
+from pretrain.training.early_stopping import EarlyStopping
 from pretrain.workdir.check import has_finished_steps
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
@@ -195,3 +196,22 @@ def describe_padding(stream: Stream) -> list[str]:
         f"{1 - filled:.0%} of the rows is padding: data.objective.rows=packed puts several "
         "documents into one row (docs/packing.md)"
     ]
+
+
+def describe_end(run: Run, start: int, stopping: EarlyStopping) -> str:
+    """Return why a run that has finished `start` steps does not continue; "" if it does."""
+    if start >= run.train.last_step:
+        reached = f"step {start:,} of {run.train.last_step:,} has already been reached. "
+        if start >= run.train.steps:
+            return (
+                reached
+                + "To train further, set train.steps=N to a larger number"
+                + (" and train.stop_at_step=0" if run.train.stop_at_step else "")
+            )
+        return (
+            f"{reached}To train on to train.steps={run.train.steps:,}, set train.stop_at_step=0 or "
+            "to a larger number"
+        )
+    return (
+        f"step {start:,} is the last: {stopping.describe_stop()}" if stopping.is_exhausted else ""
+    )

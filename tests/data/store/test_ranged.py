@@ -157,6 +157,17 @@ def test_damage_is_found(bucket, large, on_corrupt):
         Store.open("gs://bucket/large")
 
 
+def test_an_object_that_shrinks_is_named_with_both_sizes(bucket, large, monkeypatch):
+    monkeypatch.setattr(ranged, "RETRY_SECONDS", 0)
+    stream = Stream(Store.open("gs://bucket/large"), Data(objective=OBJECTIVES["causal"]))
+    tokens = generation_folder(large) / "train" / "tokens.bin"
+    size = tokens.stat().st_size
+    os.truncate(tokens, 1000)
+    message = rf"tokens.bin has 1,000 bytes, and had {size:,} when it was written"
+    with pytest.raises(ValueError, match=message):
+        stream.build_batch(0)
+
+
 def make_ranged(raw, dtype="<u2", read=None):
     import google_crc32c
 
