@@ -14,7 +14,7 @@ from data.inspection.checks import (
 )
 from data.inspection.rows import restore_tokens
 from data.rows.tables import Batch
-from data.vocabulary.base import Vocabulary
+from data.rows.words import WordFinder
 
 
 def check_masks(
@@ -34,6 +34,7 @@ def check_masks(
       roles: roles of the special tokens that rows are built with.
     """
     objective, vocabulary = stream.objective, stream.vocabulary
+    words = objective.find_words(vocabulary) if objective.whole_words else None
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
     actions = np.zeros(3, np.int64)
     for inspected in seen:
@@ -56,7 +57,7 @@ def check_masks(
         padding += (batch["token_ids"][~mask_BL] != vocabulary.pad).sum()
         disorder += (used_BP[:, 1:] & (np.diff(batch["masked_positions"], axis=1) <= 0)).sum()
         actions += count_actions(batch, vocabulary.mask)
-        torn += count_torn_words(batch, text_BL, vocabulary) if objective.whole_words else 0
+        torn += count_torn_words(batch, text_BL, words) if words else 0
     rate_holds = wrong_rows == 0 and (not objective.whole_words or masked >= 0.8 * wanted)
     as_mask, as_other = shares
     chance = as_other / (~vocabulary.special).sum()  # that a random id is the true one
@@ -107,22 +108,15 @@ def check_replacements(seen: Sequence[InspectedBatch]) -> list[Check]:
     ]
 
 
-def count_torn_words(batch: Batch, text_BL: np.ndarray, vocabulary: Vocabulary) -> int:
+def count_torn_words(batch: Batch, text_BL: np.ndarray, words: WordFinder) -> int:
     """Return the number of words that are masked in part.
 
     text_BL: ids of the batch before they were masked.
     """
-    torn = 0
-    for text, mask, positions, weights in zip(
-        text_BL.tolist(), batch["attention_mask"], batch["masked_positions"], batch["label_weights"]
-    ):
-        masked, words = set(positions[weights > 0].tolist()), []
-        for i in range(int(mask.sum())):
-            breaks = vocabulary.special[text[i]] and text[i] != vocabulary.unk
-            if breaks or vocabulary.starts_word[text[i]] or not words:
-                words.append([])
-            words[-1].append(i)
-            if breaks:
-                words.append([])
-        torn += sum(0 < len(masked.intersection(word)) < len(word) for word in words)
-    return torn
+    starts_BL = words.mark_starts(words.starts_N[text_BL], words.ends_N[text_BL])
+    word_BL = np.cumsum(starts_BL.reshape(-1)).reshape(starts_BL.shape)  # its number in the batch
+    used_BP = batch["label_weights"] > 0
+    masked_M = np.take_along_axis(word_BL, batch["masked_positions"], axis=1)[used_BP]
+    length_W = np.bincount(word_BL.reshape(-1))
+    masked_W = np.bincount(masked_M, minlength=len(length_W))
+    return int(((masked_W > 0) & (masked_W < length_W)).sum())

@@ -19,13 +19,14 @@ from data.inspection.rows import check_texts
 from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.whole_words import WholeWords
 from data.rows.tables import Batch, RowTable
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
-class MaskedLm(Objective):
+class MaskedLm(WholeWords, Objective):
     """Rows of one or several texts `[CLS] text [SEP]` with masked tokens.
 
     This is BERT's objective without sentence pairs, as in RoBERTa (Liu et al. 2019).

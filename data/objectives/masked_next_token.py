@@ -22,13 +22,14 @@ from data.objectives.masked_rows import read_joined_rows
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_masking
+from data.objectives.whole_words import WholeWords
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
-class MaskedNextToken(Objective):
+class MaskedNextToken(WholeWords, Objective):
     """Rows of one stream of documents, as in CausalLm, with the end-of-text token in front.
 
     Thanks to that token, every masked token has a position before it. `masked_positions` are these

@@ -17,6 +17,7 @@ import numpy as np
 
 from data.rows import hashing
 from data.rows.tables import Batch
+from data.rows.words import WordFinder
 from data.vocabulary.base import Vocabulary
 
 # Shares of the chosen tokens that become [MASK], and another token; the rest stay as they are.
@@ -40,7 +41,8 @@ class Masker:
         """Prepare to mask rows.
 
         Args:
-          objective: has `mask_rate`, `max_predictions` and `whole_words`.
+          objective: has `mask_rate`, `max_predictions` and `whole_words`; with whole words, it is
+            a `WholeWords`.
           vocabulary: the vocabulary of the ids.
           ngram: with whole words, the largest number of words that are masked as one run.
           shares: shares of the chosen tokens that become [MASK], and another token.
@@ -49,12 +51,13 @@ class Masker:
         self.mask_id, self.shares = vocabulary.mask, shares
         special = np.asarray(vocabulary.special)
         self.ordinary_ids = np.flatnonzero(~special).astype(np.int32)
-        self.whole_words, self.ngram = objective.whole_words, ngram
-        ends_word = special & (np.arange(len(special)) != vocabulary.unk)
-        starts_word = np.asarray(vocabulary.starts_word) | ends_word
-        self.kind_of_id = (
-            MASKABLE * ~special + STARTS_WORD * starts_word + ENDS_WORD * ends_word
-        ).astype(np.uint8)
+        self.words = objective.find_words(vocabulary) if objective.whole_words else None
+        self.ngram = ngram
+        self.kind_of_id = (MASKABLE * ~special).astype(np.uint8)
+        if self.words:
+            self.kind_of_id |= (
+                STARTS_WORD * self.words.starts_N + ENDS_WORD * self.words.ends_N
+            ).astype(np.uint8)
         # The ids at which special ids turn into ordinary ones, or back.
         self.first_special = bool(special[0])
         self.special_edges = (np.flatnonzero(np.diff(special)) + 1).tolist()
@@ -76,7 +79,7 @@ class Masker:
           {"masked_positions", "labels", "label_weights"}, [B, P] each, as data/batch_spec.py says.
         """
         L = tokens_BL.shape[1]
-        if self.whole_words or len(self.special_edges) > MAX_EDGES:
+        if self.words or len(self.special_edges) > MAX_EDGES:
             kinds_BL = np.take(self.kind_of_id, tokens_BL)
             candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & mask_BL
         else:
@@ -86,8 +89,10 @@ class Masker:
         number_B = self.count_masks(count_true(candidate_BL), rate_B)
         order_B, hide_B = hashing.derive_keys(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
         order_BL = hashing.shuffle_columns(order_B, L)
-        if self.whole_words:
-            masked_BL = self.choose_words(kinds_BL, candidate_BL, order_BL, number_B, key_B)
+        if self.words:
+            masked_BL = self.choose_words(
+                self.words, kinds_BL, candidate_BL, order_BL, number_B, key_B
+            )
             number_B = count_true(masked_BL)
         else:
             masked_BL = self.choose_tokens(candidate_BL, order_BL, number_B)
@@ -129,6 +134,7 @@ class Masker:
 
     def choose_words(
         self,
+        words: WordFinder,
         kinds_BL: np.ndarray,
         candidate_BL: np.ndarray,
         order_BL: np.ndarray,
@@ -138,13 +144,11 @@ class Masker:
         """Return the tokens of the words, or n-grams, to mask: bool [B, L].
 
         They are taken in the order of their first tokens, as long as they fit `number_B`. A word
-        begins at a piece that begins one, at the row's first token, and after a special token,
-        because no row shows both sides of these. An unknown piece is part of its word, and that
-        word is left alone.
+        begins at a piece that begins one, at the row's first token, after a special token, because
+        no row shows both sides of these, and after a piece of a script without blanks. An unknown
+        piece is part of its word, and that word is left alone.
         """
-        begins_BL = (kinds_BL & STARTS_WORD) != 0
-        begins_BL[:, 1:] |= (kinds_BL[:, :-1] & ENDS_WORD) != 0
-        begins_BL[:, 0] = True
+        begins_BL = words.mark_starts((kinds_BL & STARTS_WORD) != 0, (kinds_BL & ENDS_WORD) != 0)
         begin_W = np.flatnonzero(begins_BL)
         if self.ngram > 1:
             begin_W = begin_W[find_ngram_starts(begin_W, candidate_BL, key_B, self.ngram)]

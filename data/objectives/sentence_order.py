@@ -20,6 +20,7 @@ from data.inspection.rows import check_sentence_order
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_masked_pair
+from data.objectives.whole_words import WholeWords
 from data.rows import hashing
 from data.rows.sentence_pairs import ChunkRows, lay_out_pairs
 from data.rows.tables import Batch, TokenReader
@@ -30,7 +31,7 @@ LABELS = ("A is before B in the document", "A is after B in the document")
 
 
 @dataclass(frozen=True)
-class SentenceOrder(Objective):
+class SentenceOrder(WholeWords, Objective):
     """Rows `[CLS] A [SEP] B [SEP]` of consecutive segments, half of them in the other order."""
 
     name: ClassVar[str] = "sentence_order"

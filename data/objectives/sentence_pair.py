@@ -19,6 +19,7 @@ from data.inspection.rows import check_sentence_pairs
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective, TokenId
 from data.objectives.setting_checks import check_masked_pair
+from data.objectives.whole_words import WholeWords
 from data.rows.sentence_pairs import SentencePairRows, lay_out_pairs
 from data.rows.tables import Batch, TokenReader
 from data.store.split import Split
@@ -28,7 +29,7 @@ LABELS = ("B follows A", "B comes from another document")
 
 
 @dataclass(frozen=True)
-class SentencePair(Objective):
+class SentencePair(WholeWords, Objective):
     """Rows `[CLS] A [SEP] B [SEP]`, masked as in `MaskedLm`.
 
     B follows A in its document or comes from another document.

@@ -16,7 +16,8 @@ def check_masking(
     """Raise a ValueError unless the settings can mask rows of text with this vocabulary.
 
     Args:
-      objective: has `mask_rate`, `max_predictions`, `dupe_factor` and `length`.
+      objective: has `mask_rate`, `max_predictions`, `dupe_factor`, `length` and `whole_words`; with
+        whole words, it is a `WholeWords`.
       vocabulary: the vocabulary of the store.
       num_text_tokens: tokens of text in a row.
       roles: roles of the special tokens that a row is built with.
@@ -31,6 +32,10 @@ def check_masking(
         raise ValueError(
             f"{name}: dupe_factor={objective.dupe_factor}; "
             "allowed are 0 (a new mask every epoch) and larger numbers"
+        )
+    if objective.whole_words and objective.max_word_pieces < 1:
+        raise ValueError(
+            f"{name}: max_word_pieces={objective.max_word_pieces}; a word has 1 piece or more"
         )
     needed = max(int(np.rint(num_text_tokens * objective.mask_rate)), 1)
     if objective.max_predictions < needed:

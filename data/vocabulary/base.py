@@ -1,6 +1,7 @@
 """The base class of all vocabularies; data/vocabulary/load.py lists the kinds and reads them."""
 
 import abc
+import functools
 import hashlib
 import itertools
 import json
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from data.corpus.paths import as_path
+from data.vocabulary.word_boundaries import find_script_boundaries
 
 VERSION = 1
 DESCRIPTION_FILE = "vocabulary.json"
@@ -111,6 +113,11 @@ class Vocabulary(abc.ABC):
         description += [found, normalize(PROBE_TEXT)]
         self.fingerprint = _hash_json(description)
         self.encoder_digest = None if encoder_parts is None else _hash_json(encoder_parts)
+
+    @functools.cached_property
+    def script_boundaries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each piece begins a word by its script, and whether a word begins after it."""
+        return find_script_boundaries(self)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text.

@@ -140,7 +140,8 @@ class MaskFiller:
     def _make_answer(self, probability: float, i: int) -> dict[str, Any]:
         """Return the JSON value of an answer."""
         word = self.vocabulary.format_token(i)
-        word = word if self._starts_word(i) else f"…{word}"
+        begins_N, _ = self.vocabulary.script_boundaries
+        word = word if self._starts_word(i) or begins_N[i] else f"…{word}"
         return {
             "word": word,
             "probability": probability,
@@ -220,16 +221,18 @@ class ReplacementDetector(MaskFiller):
         self, text: str, encoding: Any, replaced_L: Sequence[float]
     ) -> list[dict[str, Any]]:
         """Return [{"word", "probability"}] of a text; a word has the maximum of its pieces."""
-        words = []
+        words, is_closed = [], True
+        begins_N, ends_N = self.vocabulary.script_boundaries
         for i, (begin, end), special, probability in zip(
             encoding.ids, encoding.offsets, encoding.special_tokens_mask, replaced_L
         ):
             if special:
                 continue
-            if self._starts_word(i) or not words:
+            if self._starts_word(i) or begins_N[i] or is_closed:
                 words.append((begin, end, probability))
             else:
                 words[-1] = words[-1][0], end, max(words[-1][2], probability)
+            is_closed = ends_N[i]
         return [
             {"word": text[begin:end].strip(), "probability": probability}
             for begin, end, probability in words

@@ -22,6 +22,7 @@ from pretrain.training.logger import RunLog
 from pretrain.training.monitoring.profile import StepProfiler
 from pretrain.training.program import Program
 from pretrain.training.state import TrainState
+from pretrain.training.targets import check_step
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.lease import Lease
@@ -63,7 +64,8 @@ class TrainContext:
 
     Attributes:
       open_feed: takes a step and returns a generator of (step, batch on the mesh) from there on.
-      stream: the training rows that the feed reads.
+      stream: the training rows.
+      reads_stream: whether the feed reads them as they are, and not a user's dataset.
       evaluator: (params, stream, begin=...) -> {name: score}.
       heldout: the held-out rows, or None if the run evaluates nothing.
       sampler: (params, step) -> None, which writes samples of the held-out rows, or None.
@@ -85,6 +87,7 @@ class TrainContext:
     open_feed: Callable[[int], Batches]
     evaluator: Callable[..., dict[str, float]]
     stream: Stream | MixedStream
+    reads_stream: bool
     heldout: Stream | MixedStream | None
     sampler: Callable[[Any, int], None] | None
     is_compiled: bool = False
@@ -119,6 +122,12 @@ class TrainContext:
             self.log.record_start(attention=kernels)
         self.is_compiled = True
         return state, metrics
+
+    def check_row(self, row: Mapping[str, Any] | None) -> None:
+        """Count the step of a row of metrics; raise ConfigError if it had no target."""
+        self.guard.check(row)
+        if row is not None and self.reads_stream:
+            check_step(self.stream, self.program.loss, row)
 
     def evaluate_heldout(self, params: Any, step: int) -> dict[str, float]:
         """Return the scores of the held-out rows, and write samples if the run has a sampler."""

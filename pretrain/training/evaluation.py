@@ -23,9 +23,11 @@ from pretrain.distributed.sharding import (
 from pretrain.distributed.xla_options import get_compiler_options
 from pretrain.evaluation.pair_translations import make_text_writers
 from pretrain.evaluation.task_metrics import check_run_metrics, compute_metrics
+from pretrain.overrides import ConfigError
 from pretrain.training.losses import Loss, LossOptions, MixedLoss
 from pretrain.training.state import init_variables
 from pretrain.training.step import make_evaluation_fn
+from pretrain.training.targets import describe_nothing
 
 # {name: sum}, {name: weight}
 Totals = tuple[dict[str, float], dict[str, float]]
@@ -77,7 +79,8 @@ def make_evaluator(
     Args:
       metrics: names in `task_metrics.METRICS`, which need `objective`, that of the split.
 
-    Raises ConfigError where a metric is of another objective or its library is absent.
+    Raises ConfigError where a metric is of another objective or its library is absent. The result
+    raises it for a split without a target.
     """
     if metrics:
         check_run_metrics(metrics, objective, model.config)
@@ -113,7 +116,10 @@ def make_evaluator(
         elif metrics:
             all_rows = np.concatenate(predictions)
             scores = compute_metrics(metrics, all_rows, model.config, stream.split)
-        return summarize_totals(loss, totals, scores) | {"rows": stream.num_rows}
+        summary = summarize_totals(loss, totals, scores)
+        if not summary["targets"]:
+            raise ConfigError(describe_nothing(stream, stream.num_rows))
+        return summary | {"rows": stream.num_rows}
 
     return evaluate_split
 

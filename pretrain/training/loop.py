@@ -46,6 +46,7 @@ from pretrain.training.startup import (
     write_workdir,
 )
 from pretrain.training.state import TrainState
+from pretrain.training.targets import check_heldout_rows, check_training_rows
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.hold_lease import hold_lease
@@ -139,6 +140,9 @@ def train_with_lease(
         if reason:
             print(f"{workdir}: {reason}")
             return None
+        check_training_rows(opened.stream, program.loss, start)
+        if opened.heldout:
+            check_heldout_rows(opened.heldout, program.loss)
         ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease, monitoring))
@@ -160,6 +164,7 @@ def train_with_lease(
             open_feed=make_feed_opener(batches, mesh, run, preemption),
             evaluator=evaluator,
             stream=opened.stream,
+            reads_stream=dataset is None,
             heldout=opened.heldout,
             sampler=sampler,
         )
@@ -259,7 +264,7 @@ def run_steps(context: TrainContext, state: TrainState, stop: Preemption) -> int
             state, metrics = context.train_step(step, state, batch)
             must_stop = stop.is_requested(step)
             must_save |= is_due(step, run.checkpoint.every, last)
-            guard.check(log.log_step(step, metrics))  # The metrics of the step before this one.
+            context.check_row(log.log_step(step, metrics))  # Of the step before this one.
             context.checkpoints.check_errors()
             scores = None
             if not guard.has_tripped:
@@ -268,7 +273,7 @@ def run_steps(context: TrainContext, state: TrainState, stop: Preemption) -> int
                     must_stop |= stop.failure is not None
                     must_stop |= should_stop_early(context, step)
                 if must_save or must_stop:
-                    guard.check(log.sync_rows())
+                    context.check_row(log.sync_rows())
             if guard.has_tripped and guard.step < last:
                 del state  # Frees its memory before the checkpoint is restored.
                 state, step, scores = context.restore_last_good(), guard.step, None
@@ -304,7 +309,7 @@ def evaluate_or_stop(
 
 def evaluate_step(context: TrainContext, state: TrainState, step: int) -> dict[str, float]:
     """Evaluate the state after `step`, log the scores and count them for early stopping."""
-    context.guard.check(context.log.wait_for_step())
+    context.check_row(context.log.wait_for_step())
     scores = context.evaluate_heldout(state.params, step)
     context.log.log_scores(scores)
     # An evaluation at the end of a run that stops between two regular ones does not count, and

@@ -299,7 +299,8 @@ def corpora(tmp_path_factory):
     special = np.arange(800) < 10
     special[700:] = True
     vocabulary = SimpleNamespace(
-        kind="arithmetic", size=800, special=special, starts_word=(np.arange(800) % 3 != 0) | special, sentinels=tuple(range(799, 699, -1)),
+        kind="arithmetic", size=800, special=special, starts_word=(np.arange(800) % 3 != 0) | special,
+        script_boundaries=np.zeros((2, 800), bool), sentinels=tuple(range(799, 699, -1)),
         pieces=(*map(str, range(690)), *ARTICLE_PIECES, *map(str, range(694, 800))),
         **{role: i for i, role in enumerate(("pad", "unk", "cls", "sep", "mask", "bos", "eos"))},
     )  # fmt: skip

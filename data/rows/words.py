@@ -1,0 +1,49 @@
+"""The words of rows of ids.
+
+B rows   L row length   N ids of the vocabulary   W words of all rows
+"""
+
+import numpy as np
+
+from data.vocabulary.base import Vocabulary
+
+
+class WordFinder:
+    """Finds the words of rows of ids. The constructor does all look-ups in the vocabulary.
+
+    Attributes:
+      starts_N: whether each id begins a word: bool [N].
+      ends_N: whether a word begins after each id: bool [N].
+    """
+
+    def __init__(self, vocabulary: Vocabulary, word_boundaries: str, max_pieces: int) -> None:
+        """Prepare to find words.
+
+        Args:
+          vocabulary: the vocabulary of the ids.
+          word_boundaries: `script` or `blanks`, as `WholeWords` has it.
+          max_pieces: pieces of the longest word.
+        """
+        special_N = np.asarray(vocabulary.special)
+        self.max_pieces = max_pieces
+        self.ends_N = special_N & (np.arange(len(special_N)) != vocabulary.unk)
+        self.starts_N = np.asarray(vocabulary.starts_word) | self.ends_N
+        if word_boundaries == "script":
+            begins_N, closes_N = vocabulary.script_boundaries
+            self.starts_N, self.ends_N = self.starts_N | begins_N, self.ends_N | closes_N
+
+    def mark_starts(self, starts_BL: np.ndarray, ends_BL: np.ndarray) -> np.ndarray:
+        """Return the first token of each word, bool [B, L]; `starts_BL` is changed in place.
+
+        Args:
+          starts_BL: `starts_N` of each token.
+          ends_BL: `ends_N` of each token.
+        """
+        starts_BL[:, 1:] |= ends_BL[:, :-1]
+        starts_BL[:, 0] = True
+        flat = starts_BL.reshape(-1)
+        first_W = np.flatnonzero(flat)
+        length_W = np.diff(first_W, append=flat.size)
+        for word in np.flatnonzero(length_W > self.max_pieces):  # few
+            flat[first_W[word] : first_W[word] + length_W[word]] = True
+        return starts_BL
