@@ -33,8 +33,7 @@ def check_masks(
       shares: shares of the masked tokens that become [MASK], and another token.
       roles: roles of the special tokens that rows are built with.
     """
-    objective, vocabulary = stream.objective, stream.vocabulary
-    words = objective.find_words(vocabulary) if objective.whole_words else None
+    objective, vocabulary, words = stream.objective, stream.vocabulary, find_words(stream)
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
     actions = np.zeros(3, np.int64)
     for inspected in seen:
@@ -78,6 +77,12 @@ def check_masks(
         check_absence("positions out of order", disorder),
         *([check_absence("words masked in part", torn)] if objective.whole_words else []),
     ]
+
+
+def find_words(stream: RowStream) -> WordFinder | None:
+    """Return what finds the words of rows that are masked by whole words, else None."""
+    objective = stream.objective
+    return objective.find_words(stream.vocabulary) if objective.whole_words else None
 
 
 def count_actions(batch: Batch, mask_id: int | None) -> np.ndarray:

@@ -117,7 +117,7 @@ class Vocabulary(abc.ABC):
     @functools.cached_property
     def script_boundaries(self) -> tuple[np.ndarray, np.ndarray]:
         """Whether each piece begins a word by its script, and whether a word begins after it."""
-        return find_script_boundaries(self)
+        return find_script_boundaries(self.pieces, self.special, self.keeps_spaces)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text.

@@ -8,16 +8,11 @@ Devlin et al.'s tokenizer, or the letters that the vocabulary joined.
 N ids of a vocabulary
 """
 
-from __future__ import annotations
-
 import bisect
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from data.vocabulary.base import Vocabulary
 
 # Blocks of Unicode, [first, last], ascending.
 WITHOUT_BLANKS = (
@@ -54,14 +49,21 @@ def is_without_blanks(character: str) -> bool:
     return block >= 0 and code <= LAST[block]
 
 
-def find_script_boundaries(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarray]:
+def find_script_boundaries(
+    pieces: Sequence[str], special_N: np.ndarray, is_bytes: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Return which pieces begin a word by their script, and after which a word begins: bool [N].
 
     Part of a character is recognized where its first byte belongs to ideographs alone.
+
+    Args:
+      pieces: the piece of each id.
+      special_N: whether each is special, and so has no script.
+      is_bytes: whether they are of byte-level BPE, each of whose characters is a byte.
     """
-    begins_N, ends_N = np.zeros((2, vocabulary.size), bool)
-    for i in np.flatnonzero(~vocabulary.special).tolist():
-        text, lead = read_piece(vocabulary.pieces[i], vocabulary.keeps_spaces)
+    begins_N, ends_N = np.zeros((2, len(pieces)), bool)
+    for i in np.flatnonzero(~special_N).tolist():
+        text, lead = read_piece(pieces[i], is_bytes)
         if lead is not None:
             begins_N[i] = lead in IDEOGRAPH_BYTES
         elif text:
@@ -70,12 +72,7 @@ def find_script_boundaries(vocabulary: Vocabulary) -> tuple[np.ndarray, np.ndarr
 
 
 def read_piece(piece: str, is_bytes: bool) -> tuple[str, int | None]:
-    """Return (the text of a piece, None), or ("", its first byte) if it is part of a character.
-
-    Args:
-      piece: a piece of a vocabulary.
-      is_bytes: whether it is of byte-level BPE, each of whose characters is a byte.
-    """
+    """Return (the text of a piece, None), or ("", its first byte) if it is part of a character."""
     if is_bytes:
         data = bytes(_map_bytes()[character] for character in piece if character in _map_bytes())
         try:

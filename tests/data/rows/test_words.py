@@ -1,6 +1,7 @@
 """Whole words in scripts without blanks are pieces, and no run is too long to be masked."""
 
 import unicodedata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,11 @@ from data.objectives.masking import Masker
 from data.rows import hashing
 from data.rows.words import WordFinder
 from data.vocabulary.load import train_vocabulary
-from data.vocabulary.word_boundaries import WITHOUT_BLANKS, is_without_blanks
+from data.vocabulary.word_boundaries import (
+    WITHOUT_BLANKS,
+    find_script_boundaries,
+    is_without_blanks,
+)
 
 SYLLABLES = {
     "Chinese": "我们今天学习语言模型的基本方法和使用技巧因为时间很多",
@@ -73,15 +78,13 @@ def test_a_run_that_is_too_long_is_masked_by_pieces():
     assert mask_texts(vocabulary, texts, longer) == 0
 
 
-def test_words_end_where_a_script_begins(vocabulary):
+def test_words_end_where_a_script_begins():
     pieces = ["▁we", "ar", "##ing", "的", "学们", "s", "。", "ไทย"]
-    made = type("Vocabulary", (), dict(
+    made = SimpleNamespace(
         pieces=(*pieces, "[UNK]"), size=9, keeps_spaces=False, unk=8, special=np.arange(9) == 8,
         starts_word=np.array([p[0] == "▁" for p in pieces] + [False]),
-    ))()  # fmt: skip
-    from data.vocabulary.word_boundaries import find_script_boundaries
-
-    made.script_boundaries = find_script_boundaries(made)
+    )()  # fmt: skip
+    made.script_boundaries = find_script_boundaries(made.pieces, made.special, made.keeps_spaces)
     finder = WordFinder(made, "script", 16)
     row = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 5, 8, 5]])
     starts = finder.mark_starts(finder.starts_N[row], finder.ends_N[row])
