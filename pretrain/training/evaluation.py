@@ -23,11 +23,10 @@ from pretrain.distributed.sharding import (
 from pretrain.distributed.xla_options import get_compiler_options
 from pretrain.evaluation.pair_translations import make_text_writers
 from pretrain.evaluation.task_metrics import check_run_metrics, compute_metrics
-from pretrain.overrides import ConfigError
 from pretrain.training.losses import Loss, LossOptions, MixedLoss
 from pretrain.training.state import init_variables
 from pretrain.training.step import make_evaluation_fn
-from pretrain.training.targets import describe_nothing
+from pretrain.training.targets import check_evaluation
 
 # {name: sum}, {name: weight}
 Totals = tuple[dict[str, float], dict[str, float]]
@@ -79,8 +78,7 @@ def make_evaluator(
     Args:
       metrics: names in `task_metrics.METRICS`, which need `objective`, that of the split.
 
-    Raises ConfigError where a metric is of another objective or its library is absent. The result
-    raises it for a split without a target.
+    Raises ConfigError where a metric is of another objective or its library is absent.
     """
     if metrics:
         check_run_metrics(metrics, objective, model.config)
@@ -116,12 +114,18 @@ def make_evaluator(
         elif metrics:
             all_rows = np.concatenate(predictions)
             scores = compute_metrics(metrics, all_rows, model.config, stream.split)
-        summary = summarize_totals(loss, totals, scores)
-        if not summary["targets"]:
-            raise ConfigError(describe_nothing(stream, stream.num_rows))
-        return summary | {"rows": stream.num_rows}
+        return summarize_split(loss, stream, totals, scores)
 
     return evaluate_split
+
+
+def summarize_split(
+    loss: Loss, stream: Stream, totals: Mapping[str, Totals], scores: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the scores of all rows of a stream; raise ConfigError if none has a target."""
+    summary = summarize_totals(loss, totals, scores)
+    check_evaluation(stream, summary["targets"])
+    return summary | {"rows": stream.num_rows}
 
 
 def add_to_totals(totals: Totals, batch_totals: Iterable[Mapping[str, jax.Array]]) -> None:

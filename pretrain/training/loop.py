@@ -46,7 +46,6 @@ from pretrain.training.startup import (
     write_workdir,
 )
 from pretrain.training.state import TrainState
-from pretrain.training.targets import check_heldout_rows, check_training_rows
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.hold_lease import hold_lease
@@ -126,8 +125,7 @@ def train_with_lease(
     sampler = make_sampler(run, program, mesh, opened.heldout, workdir, lease.check_held)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
-        hang_report = workdir / f"hung-{jax.process_index()}.txt"
-        watchdog = stack.enter_context(Watchdog(run.watchdog, hang_report, make_peers()))
+        watchdog = stack.enter_context(make_watchdog(run, workdir))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         preemption = stack.enter_context(Preemption())
         state, record = restore_or_init(program, checkpoints, opened.source)
@@ -140,9 +138,6 @@ def train_with_lease(
         if reason:
             print(f"{workdir}: {reason}")
             return None
-        check_training_rows(opened.stream, program.loss, start)
-        if opened.heldout:
-            check_heldout_rows(opened.heldout, program.loss)
         ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease, monitoring))
@@ -199,6 +194,11 @@ def end_run(
     if preemption.failure:
         raise preemption.failure
     return log.signal
+
+
+def make_watchdog(run: Run, workdir: epath.Path) -> Watchdog:
+    """Return the watchdog of this process, which writes to a file of its own."""
+    return Watchdog(run.watchdog, workdir / f"hung-{jax.process_index()}.txt", make_peers())
 
 
 def open_ledger(

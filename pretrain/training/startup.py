@@ -27,6 +27,8 @@ from pretrain.overrides import ConfigError
 from pretrain.training import truncation_report
 from pretrain.training.continuation import check_workdir, describe_rows, describe_schedule
 from pretrain.training.early_stopping import EarlyStopping
+from pretrain.training.losses import make_loss
+from pretrain.training.targets import check_heldout_rows, check_training_rows
 from pretrain.workdir.check import has_finished_steps
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
@@ -79,6 +81,10 @@ def open_data(
         heldout = open_stream(
             source, run.data, split="heldout", seed=run.train.seed, for_evaluation=True
         )
+    loss = make_loss(run.data.objective)
+    check_training_rows(stream, loss)
+    if heldout:
+        check_heldout_rows(heldout, loss)
     return OpenedData(source, fingerprint, stream, heldout, before)
 
 

@@ -22,7 +22,9 @@ def split_loss(loss: Loss | MixedLoss) -> Mapping[str, Loss]:
     return loss.parts if isinstance(loss, MixedLoss) else {"": loss}
 
 
-def check_training_rows(stream: Stream | MixedStream, loss: Loss | MixedLoss, step: int) -> None:
+def check_training_rows(
+    stream: Stream | MixedStream, loss: Loss | MixedLoss, step: int = 0
+) -> None:
     """Raise ConfigError unless the batch after `step` has a target for each part of the loss."""
     for part, part_loss in split_loss(loss).items():
         rows = split_stream(stream)[part]
@@ -47,6 +49,12 @@ def check_heldout_rows(stream: Stream | MixedStream, loss: Loss | MixedLoss) -> 
                 f"{describe_nothing(rows, rows.num_rows)}; hold out more (`prepare --held-out`), "
                 "or set evaluate.every=0"
             )
+
+
+def check_evaluation(stream: Stream, num_targets: float) -> None:
+    """Raise ConfigError if an evaluation of all rows has scored nothing."""
+    if not num_targets:
+        raise ConfigError(describe_nothing(stream, stream.num_rows))
 
 
 def check_step(

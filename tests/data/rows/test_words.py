@@ -83,7 +83,7 @@ def test_words_end_where_a_script_begins():
     made = SimpleNamespace(
         pieces=(*pieces, "[UNK]"), size=9, keeps_spaces=False, unk=8, special=np.arange(9) == 8,
         starts_word=np.array([p[0] == "▁" for p in pieces] + [False]),
-    )()  # fmt: skip
+    )  # fmt: skip
     made.script_boundaries = find_script_boundaries(made.pieces, made.special, made.keeps_spaces)
     finder = WordFinder(made, "script", 16)
     row = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 5, 8, 5]])
