@@ -54,7 +54,7 @@ from data.rows.sentence_pairs import SentencePairRows  # noqa: E402
 from data.rows.tables import DocumentRows, WindowRows  # noqa: E402
 from data.store.reader import Store  # noqa: E402
 from data.store.writer import StoreWriter  # noqa: E402
-from data.tf_dataset import import_tensorflow  # noqa: E402
+from data.tensorflow_import import import_tensorflow  # noqa: E402
 from data.vocabulary.base import Vocabulary  # noqa: E402
 from data.vocabulary.load import read_vocabulary, train_vocabulary  # noqa: E402
 

@@ -42,8 +42,10 @@ from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm
 from data.pipeline import BUILT_TOKENS, GROUP_TOKENS, MAX_BATCHES, Stream
+from data.read_ahead import ENDLESS
 from data.store.reader import Store
-from data.tf_dataset import ENDLESS, build_many, import_tensorflow
+from data.tensorflow_import import import_tensorflow
+from data.tf_dataset import build_many
 from pretrain.config import load
 from pretrain.distributed.device_feed import prefetch_to_devices
 from pretrain.distributed.sharding import make_mesh
@@ -189,7 +191,10 @@ def main() -> None:
         "ran on the machine as well: "
         "only ratios within one run are comparable."
     )
-    versions = f"NumPy {np.__version__}", f"TensorFlow {import_tensorflow().__version__}"
+    versions = (
+        f"NumPy {np.__version__}",
+        f"TensorFlow {import_tensorflow('a benchmark').__version__}",
+    )
     add_result("input", [format_title(load_before, *versions), "", note, "", *lines])
 
 

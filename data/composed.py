@@ -15,17 +15,12 @@ from data import batch_spec
 from data.mixed_stream import MixedStream
 from data.objectives.objective import Objective
 from data.pipeline import Stream
+from data.read_ahead import ENDLESS
 from data.rows import hashing
 from data.rows.tables import Batch, DocumentRows, WindowRows
 from data.store.split import MixtureSource, Split
-from data.tf_dataset import (
-    ENDLESS,
-    import_tensorflow,
-    make_options,
-    raise_error,
-    read_elements,
-    store_error,
-)
+from data.tensorflow_import import check_tensorflow, import_tensorflow
+from data.tf_dataset import make_options, raise_error, read_elements, store_error
 from data.vocabulary.base import Vocabulary
 
 COMPOSED_KEY = 4  # purpose of a key, after those of data/pipeline.py
@@ -49,9 +44,10 @@ class ComposedBatches:
             run continues with the batches that it would have read.
 
         Raises:
-          ValueError: the objective is a mixture, the rows are on lanes, or the elements do not
-            match the batch spec.
+          ValueError: the objective is a mixture, the rows are on lanes, TensorFlow is not
+            installed, or the elements do not match the batch spec.
         """
+        check_tensorflow("a dataset of the user")
         if isinstance(stream, MixedStream):
             raise ValueError(
                 "a dataset of the user replaces the batches of one objective, "
@@ -117,7 +113,7 @@ def encode_texts(texts: Any, vocabulary: Vocabulary, batch_size: int = 64) -> An
 
     batch_size: number of texts that are encoded in one call.
     """
-    tf = import_tensorflow()
+    tf = import_tensorflow("encode_texts")
 
     def encode_batch(texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         ids = vocabulary.encode_batch([text.decode() for text in texts.tolist()])
@@ -160,7 +156,7 @@ def make_text_batches(
       ValueError: when the dataset is read, if the elements do not make one row each: they are too
         long, or the objective's rows consist of several texts.
     """
-    tf, (lo, hi) = import_tensorflow(), stream.slice_share(lo, hi)
+    tf, (lo, hi) = import_tensorflow("make_text_batches"), stream.slice_share(lo, hi)
     size, spec = stream.data.batch_size, batch_spec.compute_shapes(stream.objective, hi - lo)
 
     def build_batch(step: Any, tokens: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:

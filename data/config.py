@@ -25,6 +25,9 @@ class Data:
     # [batches] Batches that are built ahead, on each host. Small batches are built several at once,
     # so there may be more.
     prefetch: int = 2
+    # What builds batches ahead: tf.data, or threads of Python, which need no TensorFlow. Both give
+    # the same batches. auto takes tf.data where TensorFlow is installed (extra `tfdata`).
+    feed: Literal["auto", "tfdata", "threads"] = "auto"
     # A store with damaged bytes: refuse it, or skip only the damaged documents.
     on_corrupt: Literal["refuse", "skip"] = "refuse"
 

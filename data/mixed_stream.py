@@ -17,6 +17,7 @@ from data.pipeline import Stream
 from data.rows import hashing
 from data.rows.tables import Batch
 from data.source import Source
+from data.tensorflow_import import import_tensorflow
 
 PARTS_KEY = 5  # purpose of a key, after those of data/pipeline.py and data/composed.py
 
@@ -109,10 +110,9 @@ class MixedStream:
 
     def make_dataset(self, start_step: int = 0) -> Any:
         """Return an endless tf.data.Dataset of `build_batch(step)`, step = start_step, ..."""
-        from data.tf_dataset import import_tensorflow
-
+        tf = import_tensorflow("Stream.make_dataset")
         datasets = {name: stream.make_dataset(start_step) for name, stream in self.streams.items()}
-        return import_tensorflow().data.Dataset.zip(datasets)
+        return tf.data.Dataset.zip(datasets)
 
 
 def split_stream(stream: Any) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ Example g = step * batch_size + i of a run takes row permute(g mod n) of epoch g
 the number of rows of its source of the mixture; its masks, spans or pairs are hashes of (seed,
 source, epoch, row). Rows on lanes continue each other instead: data/rows/order.py. The step is the
 only state, so a run resumes at any step at once, and each host builds only its own rows.
-`Stream.build_batch` is the definition, in NumPy; TensorFlow only runs it ahead of time.
+`Stream.build_batch` is the definition, in NumPy; a feed only runs it ahead of time (read_ahead.py).
 
 A run whose batch size changes at step s continues at the next row that it has not read: from there
 on, g = locate_rows(s) + (step - s) * batch_size + i. The number g is a position of the order.
@@ -22,6 +22,7 @@ import numpy as np
 
 from data import batch_spec
 from data.config import Data, check_data, check_step
+from data.read_ahead import ENDLESS, BuildPlan, choose_feed, read_ahead
 from data.rows import hashing, order
 from data.rows.mixture import Mixture, check_least_share, check_rates, strip_common_folders
 from data.rows.permutation import permute_indices
@@ -29,13 +30,8 @@ from data.rows.tables import Batch
 from data.source import Source
 from data.store.mapped import read_checked
 from data.store.split import Split
-from data.tf_dataset import ENDLESS, build_groups, read_batches
 
 ORDER_BLOCK = 4096  # positions of the order that are looked up together
-# One call builds batches of up to BUILT_TOKENS tokens, and one dataset element holds batches of up
-# to GROUP_TOKENS tokens: waking a thread of TensorFlow and the reader costs as much as building
-# 80,000 masked tokens. MAX_BATCHES limits the number of batches of either.
-BUILT_TOKENS, GROUP_TOKENS, MAX_BATCHES = 1 << 17, 1 << 20, 16
 
 
 class Stream:
@@ -52,6 +48,7 @@ class Stream:
         source.
         """
         check_data(data, seed)
+        choose_feed(data.feed)  # refuse a feed that is missing now, not at the first batch
         self.data, self.seed = data, seed
         self.objective: Any = data.objective
         self.path, self.name = source.path, f"the {split} split of {source.path}"
@@ -238,66 +235,72 @@ class Stream:
             raise ValueError(f"rows {lo} to {hi} of a batch of {self.data.batch_size}")
         return lo, hi
 
-    def make_dataset(
-        self, start_step: int = 0, lo: int = 0, hi: int | None = None, grouped: bool = False
-    ) -> Any:
+    def make_dataset(self, start_step: int = 0, lo: int = 0, hi: int | None = None) -> Any:
         """Return an endless tf.data.Dataset of `build_batch(step, lo, hi)` from start_step on.
 
-        Elements are {key: [B, ...]}, or, if `grouped`, groups of batches {key: [N, B, ...]}, which
-        cost less to hand over. An exception of a row is raised unchanged where
+        Elements are {key: [B, ...]}. An exception of a row is raised unchanged where
         `data.tf_dataset.read_elements` reads the dataset, or one derived from it.
-        """
-        check_step(start_step)
-        _ = self.lane_order or self.source_mixture  # raise errors now, not in a thread
-        return self.build_ahead(self.build_batch, start_step, ENDLESS, lo, hi, grouped)
 
-    def make_evaluation_dataset(
-        self, lo: int = 0, hi: int | None = None, grouped: bool = False
-    ) -> Any:
+        Raises:
+          ValueError: TensorFlow is not installed, or the rows or the step are invalid.
+        """
+        from data.tf_dataset import build_groups  # whoever composes has TensorFlow
+
+        return build_groups(self.plan_batches(start_step, lo, hi)).unbatch()
+
+    def make_evaluation_dataset(self, lo: int = 0, hi: int | None = None) -> Any:
         """Return a tf.data.Dataset of all `build_evaluation_batch(index, lo, hi)`, likewise."""
-        stop = self.num_evaluation_batches
-        return self.build_ahead(self.build_evaluation_batch, 0, stop, lo, hi, grouped)
+        from data.tf_dataset import build_groups
+
+        return build_groups(self.plan_evaluation_batches(lo, hi)).unbatch()
 
     def iterate_batches(
         self, start_step: int = 0, lo: int = 0, hi: int | None = None
     ) -> Iterator[Batch]:
         """Iterate over `build_batch(step, lo, hi)` from start_step on, built ahead."""
-        return read_batches(self.make_dataset(start_step, lo, hi, grouped=True))
+        return read_ahead(self.plan_batches(start_step, lo, hi), self.data.feed)
 
     def iterate_evaluation_batches(self, lo: int = 0, hi: int | None = None) -> Iterator[Batch]:
         """Iterate over all `build_evaluation_batch(index, lo, hi)`, built ahead."""
-        return read_batches(self.make_evaluation_dataset(lo, hi, grouped=True))
+        return read_ahead(self.plan_evaluation_batches(lo, hi), self.data.feed)
 
-    def build_ahead(
+    def plan_batches(self, start_step: int, lo: int, hi: int | None) -> BuildPlan:
+        """Return the endless plan of `build_batch(step, lo, hi)` from start_step on."""
+        check_step(start_step)
+        _ = self.lane_order or self.source_mixture  # raise errors now, not in a thread
+        return self.plan_calls(self.build_batch, start_step, ENDLESS, lo, hi)
+
+    def plan_evaluation_batches(self, lo: int, hi: int | None) -> BuildPlan:
+        """Return the plan of all `build_evaluation_batch(index, lo, hi)`."""
+        return self.plan_calls(self.build_evaluation_batch, 0, self.num_evaluation_batches, lo, hi)
+
+    def plan_calls(
         self,
         function: Callable[[int, int, int, int], Batch],
         start: int,
         stop: int,
         lo: int,
         hi: int | None,
-        grouped: bool,
-    ) -> Any:
-        """Return a tf.data.Dataset of the batches [start, stop), checked and built ahead.
+    ) -> BuildPlan:
+        """Return a plan that builds and checks the batches [start, stop).
 
         function: (first, lo, hi, number) -> rows [lo, hi) of `number` batches from `first` on.
         """
         first_row, end_row = self.slice_share(lo, hi)
+        rows = end_row - first_row
 
         def build_checked_batch(first: int, number: int) -> Batch:
             batch = function(first, first_row, end_row, number)
-            rows = number * (end_row - first_row)
-            batch_spec.check_batch(batch, self.objective, rows, self.vocabulary)
+            batch_spec.check_batch(batch, self.objective, number * rows, self.vocabulary)
             return batch
 
-        tokens = (end_row - first_row) * self.tokens_per_row
-        dataset = build_groups(
+        return BuildPlan(
             build_checked_batch,
-            batch_spec.compute_shapes(self.objective, end_row - first_row),
+            batch_spec.compute_shapes(self.objective, rows),
             start,
             stop,
-            group_size=min(max(GROUP_TOKENS // tokens, 1), MAX_BATCHES),
-            call_size=min(max(BUILT_TOKENS // tokens, 1), MAX_BATCHES),
+            rows=rows,
+            tokens=rows * self.tokens_per_row,
             threads=self.data.threads,
             prefetch=self.data.prefetch,
         )
-        return dataset if grouped else dataset.unbatch()

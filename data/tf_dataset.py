@@ -1,4 +1,4 @@
-"""Batches through tf.data: built ahead of time, and read.
+"""Batches through tf.data (extra `tfdata`): built ahead of time, and read.
 
 NumPy defines a batch; tf.data runs it in threads. Handing over an element costs as much as building
 some 20,000 masked tokens, so several batches form one element, a group, which the reader splits.
@@ -9,62 +9,42 @@ B rows of a batch   N batches of a group
 import atexit
 import itertools
 import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from data.read_ahead import BUILT_TOKENS, BuildPlan
 from data.rows.tables import Batch
+from data.tensorflow_import import import_tensorflow
 
-ENDLESS = np.iinfo(np.int64).max
+# A dataset's element holds batches of up to GROUP_TOKENS tokens: waking a thread of TensorFlow and
+# the reader costs as much as building 80,000 masked tokens.
+GROUP_TOKENS = 1 << 20
 # Exceptions on their way to the reader, by number: TensorFlow passes on only their text.
 ERRORS: dict[int, Exception] = {}
 ERROR_NUMBERS, MAX_ERRORS = itertools.count(1), 100
 ERROR_PATTERN = re.compile(r"batch error number (\d+)")
 
 
-def import_tensorflow() -> Any:
-    """Return TensorFlow without access to the accelerators, which input workers must not use."""
-    import tensorflow as tf
-
-    for kind in ("GPU", "TPU"):
-        if tf.config.get_visible_devices(kind):
-            tf.config.set_visible_devices([], kind)
-    return tf
-
-
 # ---- building ----------------------------------------------------------------
 
 
-def build_groups(
-    build: Callable[[int, int], Batch],
-    spec: Mapping[str, tuple[np.dtype, tuple[int, ...]]],
-    start: int,
-    stop: int,
-    *,
-    group_size: int,
-    call_size: int,
-    threads: int,
-    prefetch: int,
-) -> Any:
-    """Return a tf.data.Dataset of groups {key: [N, B, ...]} of the batches [start, stop).
+def build_groups(plan: BuildPlan) -> Any:
+    """Return a tf.data.Dataset of groups {key: [N, B, ...]} of the batches of a plan.
 
-    Where `build` raises an exception, the batches before the failing one are read first.
-
-    Args:
-      build: (first, number) -> {key: [number * B, ...]}, the batches from `first` on, concatenated.
-      spec: {key: (dtype, shape)} of one batch.
-      start, stop: range of the batches.
-      group_size: number of batches in a group.
-      call_size: number of batches that one call of `build` makes.
-      threads: number of threads that call `build`.
-      prefetch: number of batches that are built ahead.
+    Where `plan.build` raises an exception, the batches before the failing one are read first.
     """
+    spec, stop = plan.spec, plan.stop
+    group_size, call_size = plan.count_batches(GROUP_TOKENS), plan.count_batches(BUILT_TOKENS)
     tf = import_tensorflow()
     types = [dtype for dtype, _ in spec.values()]
 
     def build_group(first: np.ndarray) -> list[Any]:
-        parts, error = build_many(build, int(first), min(group_size, stop - int(first)), call_size)
+        parts, error = build_many(
+            plan.build, int(first), min(group_size, stop - int(first)), call_size
+        )
         return [
             np.int64(0 if error is None else store_error(error)),
             *(join_batches([part[key] for part in parts], *spec[key]) for key in spec),
@@ -87,13 +67,13 @@ def build_groups(
         )
         return tf.data.Dataset.from_tensors(tensors).concatenate(failure)
 
-    dataset = tf.data.Dataset.range(start, stop, group_size)
-    dataset = dataset.map(build_numbered_group, num_parallel_calls=threads, deterministic=True)
+    dataset = tf.data.Dataset.range(plan.start, stop, group_size)
+    dataset = dataset.map(build_numbered_group, num_parallel_calls=plan.threads, deterministic=True)
     dataset = dataset.flat_map(
         append_failure  # pyright: ignore[reportArgumentType] - tf.data unpacks the pair
-    ).prefetch(-(-prefetch // group_size))
+    ).prefetch(-(-plan.prefetch // group_size))
     options = make_options(tf)
-    options.threading.private_threadpool_size = threads
+    options.threading.private_threadpool_size = plan.threads
     options.threading.max_intra_op_parallelism = 1
     return dataset.with_options(options)
 
@@ -174,6 +154,9 @@ def read_elements(dataset: Any) -> Iterator[Any]:
                 element = next(alive[0], None)
             except tf.errors.OpError as error:
                 failure = take_error(error)
+            except BaseException as interruption:  # such as Ctrl-C; its frames hold the iterator
+                traceback.clear_frames(interruption.__traceback__)
+                raise
             if failure is not None:
                 raise failure
             if element is None:
@@ -184,8 +167,13 @@ def read_elements(dataset: Any) -> Iterator[Any]:
         atexit.unregister(alive.clear)
 
 
-def read_batches(groups: Any) -> Iterator[Batch]:
-    """Iterate over the batches of a dataset of groups, {key: [B, ...]} each."""
+def read_ahead(plan: BuildPlan) -> Iterator[Batch]:
+    """Iterate over the batches of a plan, {key: [B, ...]} each."""
+    return split_groups(build_groups(plan))
+
+
+def split_groups(groups: Any) -> Iterator[Batch]:
+    """Iterate over the batches of a dataset of groups."""
     for group in read_elements(groups):
         for batch in zip(*group.values(), strict=True):
             yield dict(zip(group, batch, strict=True))

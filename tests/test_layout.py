@@ -32,11 +32,12 @@ THEIRS = {
 # those listed before it.
 ORDER = {
     "data": (
-        "data.source",
+        *("data.source", "data.tensorflow_import"),
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
         *("data.images", "data.saved_encoding", "data.batch_spec", "data.inspection"),
         *("data.objectives", "data.mixed", "data.music", "data.examples", "data.config"),
-        *("data.tf_dataset", "data.pipeline", "data.mixed_stream", "data.composed"),
+        *("data.read_ahead", "data.tf_dataset", "data.thread_feed", "data.pipeline"),
+        *("data.mixed_stream", "data.composed"),
     ),
     "pretrain": (
         *(

@@ -13,7 +13,8 @@ from data.composed import ComposedBatches, encode_texts, make_text_batches
 from data.config import Data
 from data.objectives import CausalLm, Denoising, MaskedLm, PrefixLm, SentencePair, SpanCorruption
 from data.pipeline import Stream
-from data.tf_dataset import import_tensorflow, read_elements
+from data.tensorflow_import import import_tensorflow
+from data.tf_dataset import read_elements
 
 MASKED = MaskedLm(length=22, max_predictions=4, rows="documents")
 

@@ -3,6 +3,7 @@ and mixtures.
 """
 
 import contextlib
+import dataclasses
 import subprocess
 import sys
 import time
@@ -14,10 +15,12 @@ import pytest
 from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
-from data.pipeline import MAX_BATCHES, Stream
+from data.pipeline import Stream
+from data.read_ahead import MAX_BATCHES
 from data.rows.tables import TokenReader
 from data.store.small_store import write_store
 from data.tf_dataset import read_elements
+from tests.feeds import needs_tensorflow, with_each_feed
 
 OBJECTIVES = {
     "pieces": MaskedLm(length=22, max_predictions=4, rows="documents"),
@@ -127,15 +130,23 @@ def test_the_batch_size_does_not_change_the_examples(make, name):
     )
 
 
+@with_each_feed
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.slow
-def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
-    stream = make(name)
+def test_a_feed_gives_the_same_batches_from_any_step(make, name, feed):
+    stream = make(name, feed=feed)
     for start, lo, hi in ((0, 0, 8), (7, 2, 4), (10**12, 0, 8)):
         iterator = stream.iterate_batches(start, lo, hi)
         for step in range(start, start + 5):
             assert are_equal(next(iterator), stream.build_batch(step, lo, hi))
         iterator.close()
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.slow
+def test_a_dataset_has_the_same_batches_and_the_shapes_of_the_batch_spec(make, name):
+    stream = make(name)
     dataset = stream.make_dataset(5, 0, 4)
     tensors = dataset.as_numpy_iterator()
     assert are_equal(next(tensors), stream.build_batch(5, 0, 4)) and are_equal(
@@ -148,8 +159,9 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
     }
 
 
-def test_batches_come_in_order_however_long_each_takes(make):
-    stream = make("pieces", threads=2)
+@with_each_feed
+def test_batches_come_in_order_however_long_each_takes(make, feed):
+    stream = make("pieces", threads=2, feed=feed)
     batch = stream.build_batch
     stream.build_batch = lambda step, *share: (
         time.sleep(0.05 * (step % 3 == 0)) or batch(step, *share)
@@ -167,15 +179,17 @@ def unmask_tokens(batch):
     return [tuple(row) for row in tokens.tolist()]
 
 
+@with_each_feed
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 @pytest.mark.slow
-def test_ledger(mixed, hosts):
+def test_ledger(mixed, hosts, feed):
     """Log every row as hosts read them, with stops and seeks, over many epochs.
 
     The small source has 7 documents of 17 rows and a fifth of a batch: its epochs end often, and
     never with a batch.
     """
-    data = Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents"), batch_size=12)
+    objective = MaskedLm(length=8, max_predictions=2, rows="documents")
+    data = Data(objective=objective, batch_size=12, feed=feed)
     size, steps = 12 // hosts, 60
     ledger = [None] * (12 * steps)
     for begin, end in (
@@ -217,10 +231,12 @@ def test_ledger(mixed, hosts):
     assert used == len(ledger) and epochs_ended >= 10
 
 
+@with_each_feed
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("split", ["train", "heldout"])
-def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
-    data = Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents"), batch_size=8)
+def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split, feed):
+    objective = MaskedLm(length=8, max_predictions=2, rows="documents")
+    data = Data(objective=objective, batch_size=8, feed=feed)
     stream, other = (Stream(mixed, data, split=split, seed=seed) for seed in (1, 2))
     parts = [
         list(stream.iterate_evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts))
@@ -253,17 +269,18 @@ def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name)
         assert rows.tolist() == [True] * (7 - filling) + [False] * filling
 
 
+@with_each_feed
 @pytest.mark.parametrize(
     ("step", "before", "after"), [(5, 8, 3), (7, 3, 8), (1, 4, 4), (900, 8, 16)]
 )
-def test_another_batch_size_goes_on_at_the_next_row(mixed, step, before, after):
+def test_another_batch_size_goes_on_at_the_next_row(mixed, step, before, after, feed):
     """Both streams together read the rows of a run with batches of one row, none twice and none
     skipped.
     """
     objective = MaskedLm(length=8, max_predictions=2, rows="documents")
 
     def make_stream(size):
-        return Stream(mixed, Data(objective=objective, batch_size=size), seed=4)
+        return Stream(mixed, Data(objective=objective, batch_size=size, feed=feed), seed=4)
 
     first, then, single = make_stream(before), make_stream(after), make_stream(1)
     then.start_at_row(step, first.locate_rows(step))
@@ -300,12 +317,10 @@ def test_rates_come_from_the_store_or_from_the_run(mixed):
             Stream(mixed, Data(objective=data.objective, rates=rates)).build_batch(0)
 
 
-def test_a_source_without_a_row_is_refused_in_training_but_not_in_evaluation(mixed):
-    stream = Stream(
-        mixed,
-        Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents")),
-        split="heldout",
-    )
+@with_each_feed
+def test_a_source_without_a_row_is_refused_in_training_but_not_in_evaluation(mixed, feed):
+    objective = MaskedLm(length=8, max_predictions=2, rows="documents")
+    stream = Stream(mixed, Data(objective=objective, feed=feed), split="heldout")
     with pytest.raises(ValueError, match="the source 'small' holds less text than one row"):
         stream.iterate_batches()
     assert stream.build_evaluation_batch(0)["token_ids"].shape == (32, 8)
@@ -328,10 +343,12 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
         with pytest.raises(ValueError, match=message):
             Stream(store, data, seed=seed)
     stream = Stream(store, good)
+    threaded = Stream(store, dataclasses.replace(good, feed="threads"))
     for call in (
         lambda: stream.build_batch(-1),
         lambda: stream.make_dataset(-1),
         lambda: stream.iterate_batches(-1),
+        lambda: threaded.iterate_batches(-1),
     ):
         with pytest.raises(ValueError, match="step -1: steps are counted from 0"):
             call()
@@ -343,12 +360,13 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
         Stream(empty, good, split="heldout")
 
 
-def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_path):
+@with_each_feed
+def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_path, feed):
     damaged = write_store(tmp_path / "damaged", vocabulary, [[[7] * 200]])
     with open(damaged.folder / "train" / "tokens.bin", "r+b") as file:
         file.seek(100)
         file.write(np.uint16(vocabulary.size).tobytes())
-    stream = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10))
+    stream = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10, feed=feed))
     with pytest.raises(
         ValueError, match=f"the id {vocabulary.size}, but its vocabulary has {vocabulary.size} ids"
     ):
@@ -357,12 +375,14 @@ def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_p
         next(stream.iterate_batches())
 
 
-def test_batches_made_together_end_at_the_damaged_one(store, vocabulary, tmp_path):
+@with_each_feed
+def test_batches_made_together_end_at_the_damaged_one(store, vocabulary, tmp_path, feed):
     damaged = write_store(tmp_path / "damaged", vocabulary, [[[7] * 4000]])
     with open(damaged.folder / "train" / "tokens.bin", "r+b") as file:
         file.seek(2000)
         file.write(np.uint16(vocabulary.size).tobytes())
-    stream, made = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10)), []
+    data = Data(objective=OBJECTIVES["pieces"], batch_size=10, feed=feed)
+    stream, made = Stream(damaged, data), []
     build = stream.build
     stream.build = lambda row_B, key_B: made.append(len(row_B)) or build(row_B, key_B)
     read = []
@@ -393,12 +413,16 @@ READS = {  # {name: a way to read a stream's batches}
         stream.make_dataset().map(lambda batch: batch).batch(2).prefetch(1)
     ),
 }
+WAYS = [
+    *(pytest.param("tfdata", how, marks=needs_tensorflow) for how in READS),
+    *(("threads", how) for how in ("batches", "evaluation_batches")),
+]
 
 
-@pytest.mark.parametrize("how", READS)
-def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
-    """The exception is raised unchanged by TensorFlow: its type, message, cause and traceback."""
-    stream = make("pieces", threads=2)
+@pytest.mark.parametrize(("feed", "how"), WAYS)
+def test_an_exception_in_a_row_is_raised_as_it_was(make, feed, how):
+    """The exception is raised unchanged in the reader: its type, message, cause and traceback."""
+    stream = make("pieces", threads=2, feed=feed)
     build = stream.build
 
     def fail_on_row(row_B, key_B):
@@ -417,6 +441,7 @@ def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
     assert caught.value.__suppress_context__ and "tensorflow" not in str(caught.value)
 
 
+@needs_tensorflow
 def test_only_an_error_bypasses_the_dataset(make):
     """A dataset that renames a key yields elements with the new name."""
     stream = make("pieces")
@@ -429,8 +454,9 @@ def test_only_an_error_bypasses_the_dataset(make):
     assert step == 4
 
 
-def test_a_batch_that_breaks_the_batch_spec_is_raised(make):
-    stream = make("pieces")
+@with_each_feed
+def test_a_batch_that_breaks_the_batch_spec_is_raised(make, feed):
+    stream = make("pieces", feed=feed)
     batch = stream.build_batch
     stream.build_batch = lambda *args: {**batch(*args), "label_weights": np.ones((8, 4))}
     with pytest.raises(
@@ -445,28 +471,3 @@ def test_the_definition_needs_neither_tensorflow_nor_jax():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "set()"
-
-
-EXIT = """
-import sys, time
-from data.config import Data
-from data.objectives import MaskedLm
-from data.pipeline import Stream
-from data.rows.tables import TokenReader
-from data.store.reader import Store
-
-stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, max_predictions=4, rows="documents")))
-batch = stream.build_batch
-stream.build_batch = lambda *args: time.sleep(0.3) or batch(*args)
-iterator = stream.iterate_batches()
-next(iterator)
-print("read")
-"""
-
-
-@pytest.mark.slow
-def test_a_program_ends_while_batches_are_being_built(store):
-    result = subprocess.run(
-        [sys.executable, "-c", EXIT, store.path], capture_output=True, text=True, timeout=60
-    )
-    assert (result.returncode, result.stdout) == (0, "read\n"), result.stderr
