@@ -177,7 +177,7 @@ def share_programs(loop):
         return programs[key]
 
     def make_program(run, mesh):
-        data = dataclasses.replace(run.data, store="", rates=(), threads=1, prefetch=1)
+        data = dataclasses.replace(run.data, store="", rates=(), threads=1, prefetch=1, feed="auto")
         train = dataclasses.replace(run.train, stop_at_step=0)
         key = (run.model, data, train, run.optimizer, run.guard, mesh)
         return find_or_make(programs, key, lambda: loop.own_program(run, mesh))

@@ -11,6 +11,7 @@ from typing import Any
 
 from data.corpus.network import find_unreachable
 from data.corpus.paths import as_path, check_scheme, is_remote
+from data.tensorflow_import import REMEDY, has_module
 
 HOSTS = ("storage.googleapis.com", "www.googleapis.com")
 FIRST_SECONDS, TIMEOUT = 1.0, 60.0  # until the network is tried, and until the check is given up
@@ -40,12 +41,18 @@ def check_bucket(path: str | os.PathLike[str]) -> None:
 
     Raises:
       ValueError: the scheme is not gs://.
-      BucketError: the bucket does not exist, cannot be reached, or refuses the access.
+      BucketError: the bucket does not exist, cannot be reached, or refuses the access; or nothing
+        that reads buckets is installed.
     """
     url = str(path)
     if not is_remote(url) or url in _checked:
         return
     check_scheme(url)
+    if not has_module("tensorflow") and not has_module("gcsfs"):
+        raise BucketError(
+            f"{url}: buckets are read through TensorFlow or gcsfs, and neither is installed: "
+            f"{REMEDY}, or pip install gcsfs"
+        )
     bucket = "/".join(url.split("/")[:3])
     outcome: dict[str, Any] = {}
     thread = threading.Thread(target=_probe, args=(url, bucket, outcome), daemon=True)

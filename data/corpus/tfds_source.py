@@ -16,6 +16,7 @@ from data.corpus.network import find_unreachable
 from data.corpus.paths import TFDS_NAME
 from data.corpus.readers import RawDocument
 from data.corpus.record_texts import NOT_UTF8, join_pair
+from data.tensorflow_import import check_tensorflow
 
 # Hosts of which one answers where there is a network: of TFDS, of GLUE, of SQuAD.
 DOWNLOAD_HOSTS = ("storage.googleapis.com", "dl.fbaipublicfiles.com", "github.com")
@@ -32,7 +33,7 @@ def list_shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str
     Raises:
       ValueError: if there is no such dataset, split or feature.
     """
-    tfds, builder = import_tfds(), open_builder(name)
+    tfds, builder = import_tfds(f"tfds:{name}"), open_builder(name)
     features: Any = builder.info.features or {}
     for field in fields:
         if field not in features:
@@ -99,7 +100,7 @@ def read_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     Args:
       source: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
     """
-    tfds, match = import_tfds(), TFDS_NAME.fullmatch(source)
+    tfds, match = import_tfds(source), TFDS_NAME.fullmatch(source)
     if not match:
         raise ValueError(
             f"{source}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]"
@@ -148,8 +149,16 @@ def _iterate_examples(
     ).as_numpy_iterator()
 
 
-def import_tfds() -> Any:
-    """Import tensorflow_datasets without TensorFlow's messages on stderr."""
+def import_tfds(use: str = "TFDS") -> Any:
+    """Import tensorflow_datasets without TensorFlow's messages on stderr.
+
+    Args:
+      use: what needs it, such as the name of a source, for the error message.
+
+    Raises:
+      ValueError: it is not installed.
+    """
+    check_tensorflow(use, "tensorflow_datasets")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow_datasets
 
@@ -163,7 +172,7 @@ def open_builder(name: str) -> Any:
       ValueError: if TFDS does not know the dataset.
       OSError: if it is not on disk and cannot be downloaded.
     """
-    tfds = import_tfds()
+    tfds = import_tfds(f"tfds:{name}")
     logging.getLogger("absl").setLevel(logging.ERROR)  # it warns of what a stopped download left
     try:
         builder = tfds.builder(name)

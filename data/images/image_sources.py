@@ -162,7 +162,7 @@ def open_tfds(name: str) -> ImageSource:
     Raises:
       ValueError: there is no such dataset or split, or it has no images with labels.
     """
-    tfds, match = import_tfds(), TFDS_NAME.fullmatch(name)
+    tfds, match = import_tfds(name), TFDS_NAME.fullmatch(name)
     if not match:
         raise ValueError(f"{name}: a dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]")
     builder, split = open_builder(match["name"]), match["split"] or "train"

@@ -6,7 +6,6 @@ On a pod it also checks that this process finds the other processes and the acce
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import platform
 import tempfile
@@ -15,6 +14,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from data.read_ahead import choose_feed
+from data.tensorflow_import import import_tensorflow
 from pretrain.command import PREFIX
 from pretrain.distributed import processes as cluster
 from pretrain.distributed.accelerator_detection import (
@@ -29,11 +30,16 @@ if TYPE_CHECKING:
     from pretrain.distributed.cluster_detection import Cluster
 
 NEEDED = (
-    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-cpu"),
-    *("tensorflow-datasets", "sentencepiece", "tokenizers", "safetensors", "etils"),
-    *("google-crc32c", "tensorboard", "rich"),
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece"),
+    *("tokenizers", "safetensors", "etils", "google-crc32c", "tensorboard", "rich"),
 )
-EXTRAS = {"report": ("matplotlib",), "test": ("pytest",), "peers": ("transformers", "torch")}
+EXTRAS = {
+    "tfdata": ("tensorflow-cpu", "tensorflow-datasets"),
+    "report": ("matplotlib",),
+    "test": ("pytest",),
+    "peers": ("transformers", "torch"),
+}
+STAND_INS = {"tensorflow-cpu": "tensorflow"}  # where the former has no wheels
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +54,7 @@ def run(args: argparse.Namespace) -> int:
         f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, "
         f"{os.cpu_count()} cores"
     )
-    missing = [name for name in NEEDED if _print_version(name) is None and name != "tensorflow-cpu"]
-    if _find_version("tensorflow-cpu") is None and _find_version("tensorflow") is None:
-        missing.append("tensorflow-cpu")
+    missing = [name for name in NEEDED if _print_version(name) is None]
     for extra, names in EXTRAS.items():
         absent = [name for name in names if _print_version(name) is None]
         if absent:
@@ -69,10 +73,7 @@ def run(args: argparse.Namespace) -> int:
         )
         healthy &= _check_settings()
         healthy &= _check_devices(args, detected)
-        start = time.perf_counter()
-        importlib.import_module("tensorflow")
-        seconds = time.perf_counter() - start
-        print(f"tensorflow imports in {seconds:.1f} s and sees no accelerator that JAX needs")
+        healthy &= _check_feed()
     if args.workdir:
         healthy &= _check_writable(args.workdir)
     if not missing and healthy:
@@ -129,6 +130,22 @@ def _check_accelerators(found: Sequence[Accelerators], backend: str) -> bool:
     return not unused
 
 
+def _check_feed() -> bool:
+    """Print what feeds training; return whether TensorFlow, if it is installed, can be imported."""
+    if choose_feed("auto") == "threads":
+        print("batches come from threads: TensorFlow is not installed")
+        return True
+    start = time.perf_counter()
+    try:
+        import_tensorflow()
+    except ValueError as error:
+        print(error)
+        return False
+    seconds = time.perf_counter() - start
+    print(f"tensorflow imports in {seconds:.1f} s and sees no accelerator that JAX needs")
+    return True
+
+
 def _find_version(name: str) -> str | None:
     """Return the installed version of a distribution, or None."""
     try:
@@ -140,6 +157,8 @@ def _find_version(name: str) -> str | None:
 def _print_version(name: str) -> str | None:
     """Print a distribution and its version if it is installed; return the version or None."""
     version = _find_version(name)
+    if version is None and name in STAND_INS:
+        return _print_version(STAND_INS[name])
     if version:
         print(f"  {name:<22}{version}")
     return version

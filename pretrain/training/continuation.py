@@ -18,7 +18,8 @@ CHANGEABLE_KEYS = (
     *("mesh.", "evaluate.", "checkpoint.", "watchdog."),
     *("guard.replicas", "guard.memory_check"),
     *("train.steps", "train.stop_at_step", "train.attention"),
-    *("data.store", "data.threads", "data.prefetch", "model.remat", "model.encoder.remat"),
+    *("data.store", "data.threads", "data.prefetch", "data.feed"),
+    *("model.remat", "model.encoder.remat"),
 )
 
 

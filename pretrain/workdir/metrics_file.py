@@ -12,6 +12,7 @@ from etils import epath
 from data.corpus.json_lines import format_json_lines, replace_nonfinite
 from data.store.atomic import name_in_disk_errors, write_atomically
 from pretrain.terminal import erase_line, is_redrawable
+from pretrain.workdir.event_file import open_events
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 
@@ -23,8 +24,6 @@ class MetricsLog:
     """
 
     def __init__(self, workdir: epath.PathLike, start: int) -> None:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
         self.path = epath.Path(workdir) / "metrics.jsonl"
         rows = mend_step_lines(self.path)
         lines = [format_json_lines([row]) for row in rows if row["step"] <= start]
@@ -34,7 +33,7 @@ class MetricsLog:
         if self.lines is None:
             write_atomically(self.path, "".join(lines))
             self.file = open(os.fspath(self.path), "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
-        self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
+        self.events = open_events(str(epath.Path(workdir) / "tensorboard"))
         # From the second such event on, TensorBoard discards its step and all later ones.
         self._add_event(start + 1, session_log=True)
 

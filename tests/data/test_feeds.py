@@ -1,6 +1,8 @@
 """The feeds of data/read_ahead.py: how far they build ahead, how they end, and what they import."""
 
 import contextlib
+import itertools
+import pathlib
 import signal
 import subprocess
 import sys
@@ -11,9 +13,11 @@ import numpy as np
 import pytest
 
 from data import read_ahead
-from data.read_ahead import ENDLESS, MAX_BATCHES, BuildPlan
+from data.read_ahead import ENDLESS, FEEDS, MAX_BATCHES, BuildPlan, choose_feed
+from data.tensorflow_import import has_module
 from tests.feeds import needs_tensorflow, with_each_feed
 
+ROOT = pathlib.Path(__file__).parents[2]
 SPEC = {"x": (np.dtype(np.int64), (2, 3))}
 SMALL = 1  # tokens of a batch, so that a call makes as many as it may
 LARGE = 1 << 22  # so that a call makes one
@@ -255,3 +259,50 @@ def test_a_call_that_hangs_does_not_keep_the_program_from_ending(store):
     with start_program(store, "threads", end, begin) as process:
         _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
+
+
+# ---- which feed, and what it imports --------------------------------------------
+
+
+def read_loaded(code):
+    """Return what a new Python prints that runs `code` in the project's folder."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+CHOOSE = "import sys; from data.read_ahead import choose_feed; print(choose_feed('auto'), 'tensorflow' in sys.modules)"
+
+
+def test_auto_is_tfdata_only_where_tensorflow_is_installed(tmp_path):
+    """To choose imports nothing; a folder that is called like the package is no package."""
+    assert choose_feed("threads") == "threads"
+    without = f"import sys; sys.modules['tensorflow'] = None; {CHOOSE}"
+    assert read_loaded(without)[0] == "threads"
+    (tmp_path / "lonely").mkdir()
+    folder = f"import sys; sys.path.append({str(tmp_path)!r}); import data.tensorflow_import as t"
+    assert read_loaded(f"{folder}; print(t.has_module('lonely'), t.has_module('numpy'))") == [
+        "False",
+        "True",
+    ]
+    if has_module("tensorflow"):
+        assert read_loaded(CHOOSE) == ["tfdata", "False"]
+
+
+def test_a_tensorflow_that_cannot_be_imported_is_named_with_the_way_around(tmp_path, store):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('libcudart.so.13: no\\nsuch file')")
+    with start_program(
+        store, "auto", "", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    ) as process:
+        _, stderr = process.communicate(timeout=120)
+    assert stderr.splitlines()[-1] == (
+        "ValueError: tf.data needs TensorFlow, which is installed but fails to import "
+        "(libcudart.so.13: no such file): install Cloze with its extra `tfdata` (in a checkout: "
+        "pip install -e '.[tfdata]'), or train with data.feed=threads"
+    )
+
+
+@pytest.mark.parametrize(("name", "other"), [*itertools.permutations(FEEDS.values())])
+def test_neither_feed_imports_the_other(name, other):
+    code = f"import sys, data.{name}; print('data.{other}' in sys.modules, 'data.{name}' in sys.modules)"
+    assert read_loaded(code) == ["False", "True"]

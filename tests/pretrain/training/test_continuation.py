@@ -80,6 +80,19 @@ def test_the_refusal_of_a_change_names_the_command_that_keeps_the_settings(run, 
     assert continuation.check_workdir(same, workdir, allow_changes=False) == run
 
 
+@pytest.mark.fast
+def test_a_run_goes_on_with_another_feed_and_one_of_before_has_none(run, tmp_path):
+    """Both feeds give the same batches; `config.json` of 0.2 knows of none."""
+    workdir, before = epath.Path(tmp_path), json.loads(to_json(run))
+    (workdir / "metrics.jsonl").write_text('{"step": 1}\n')
+    other = dataclasses.replace(run, data=dataclasses.replace(run.data, feed="threads"))
+    assert before["data"].pop("feed") == "auto"
+    for feed in ({}, {"feed": "tfdata"}):
+        saved = before | {"data": before["data"] | feed}
+        (workdir / "config.json").write_text(json.dumps(saved))
+        assert continuation.check_workdir(other, workdir, allow_changes=False)
+
+
 def test_a_start_that_trains_nothing_leaves_the_configuration(configs, tmp_path, capsys):
     """A shorter run than the one in the workdir is no run: the next start continues the longer."""
     workdir = tmp_path / "run"

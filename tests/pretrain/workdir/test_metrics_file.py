@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from pretrain.workdir import environment_file, metrics_file, samples_file
+from pretrain.workdir.event_file import frame_record
 from pretrain.workdir.metrics_file import MetricsLog, ProgressLine, read_metrics
 
 
@@ -120,6 +121,27 @@ def test_tensorboard_has_the_scalars(tmp_path):
     }
     assert seen["loss"] == (7, pytest.approx(1 / 7))
     assert "step" not in seen
+
+
+def test_records_are_those_of_tensorboards_own_writer(tmp_path):
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    for data in (b"", b"\0", bytes(range(256)) * 9):
+        with open(tmp_path / "record", "wb") as file:
+            RecordWriter(file).write(data)
+        assert frame_record(data) == (tmp_path / "record").read_bytes()
+
+
+def test_each_event_is_in_the_file_at_once(tmp_path):
+    """TensorBoard follows a run, and a killed one loses no event."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    log = MetricsLog(tmp_path, 0)
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    for step in (1, 2):
+        log.write_row(make_row(step))
+        assert [event.step for event in EventFileLoader(str(path)).Load()][-1] == step
+    log.close()
 
 
 def test_tensorboard_forgets_repeated_steps(tmp_path):
