@@ -244,7 +244,7 @@ class Stream:
         Raises:
           ValueError: TensorFlow is not installed, or the rows or the step are invalid.
         """
-        from data.tf_dataset import build_groups  # whoever composes has TensorFlow
+        from data.tf_dataset import build_groups
 
         return build_groups(self.plan_batches(start_step, lo, hi)).unbatch()
 
