@@ -102,6 +102,8 @@ def prepare_store(
     ]
     _check_separate(resolved, len(request.sources))
     released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
+    if released is not None and released.reading_note:
+        report_progress(released.reading_note)
     origin = _describe_origin(request, resolved, released)
     if (existing := _open_existing(output, origin, overwrite)) is not None:
         return PreparedStore(existing, existed=True)

@@ -53,9 +53,11 @@ class Vocabulary(abc.ABC):
       fingerprint: hash of kind, pieces, scores, special tokens and normalization, independent of
         the file format.
       encoder_digest: hash of what else decides the ids of a text, such as merges; None: nothing.
+      reading_note: a line on what was chosen where its files do not say; "": nothing was.
     """
 
     keeps_spaces = False
+    reading_note = ""
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ no special tokens, so "[MASK]" in a text is plain text.
 
 import itertools
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from data.vocabulary.tokenizer_checks import (
 )
 
 END_OF_WORD, UNKNOWN = "</w>", "[UNK]"
+BRACKETED = re.compile(r"\[.*\]|<.*>")  # names of special tokens, whose capitals say nothing
 # A Unicode noncharacter, which no text may have, so the names of hidden tokens begin with it.
 HIDDEN_MARK = "\ufdd1"
 WORD_START_RULES = {
@@ -161,7 +163,8 @@ def read_wordpiece(
 
     Args:
       vocab: text of a vocab.txt, one piece a line.
-      lowercase: whether case is folded; None: if no piece except [...] has an upper-case letter.
+      lowercase: whether case is folded; None: if no piece but those in brackets, such as [CLS] and
+        <S>, has a capital.
       strip_accents: whether accents are removed; None: if case is folded, as in BERT.
       chinese: whether each ideograph is a word.
       unknown: the piece of unknown words.
@@ -180,8 +183,9 @@ def read_wordpiece(
             "piece of unknown words has another name, give it as unk_token in "
             "tokenizer_config.json"
         )
+    case_rule = ""
     if lowercase is None:
-        lowercase = not any(piece != piece.lower() for piece in ids if not piece.startswith("["))
+        lowercase, case_rule = choose_case(ids)
     if not all(isinstance(option, bool | None) for option in (lowercase, strip_accents, chinese)):
         raise ValueError(f"vocab.txt: options {(lowercase, strip_accents, chinese)!r:.80}")
     tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=unknown))
@@ -193,7 +197,7 @@ def read_wordpiece(
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
-    return ReleasedVocabulary(
+    vocabulary = ReleasedVocabulary(
         "wordpiece",
         tokenizer,
         tokenizer,
@@ -202,6 +206,23 @@ def read_wordpiece(
         roles={} if unknown == UNKNOWN else {"unk": unknown},
         options={"lowercase": lowercase, "strip_accents": strip_accents, "chinese": chinese}
         | ({} if unknown == UNKNOWN else {"unknown": unknown}),
+    )
+    vocabulary.reading_note = case_rule
+    return vocabulary
+
+
+def choose_case(pieces: Collection[str]) -> tuple[bool, str]:
+    """Return whether case is folded where no file says so, and a line that says why."""
+    words = (piece for piece in pieces if not BRACKETED.fullmatch(piece))
+    if capital := next((piece for piece in words if piece != piece.lower()), None):
+        return False, (
+            f"vocab.txt: case is kept, because it has pieces with capitals such as {capital!r}; to "
+            "fold it, as AutoTokenizer does without a file that says otherwise, put "
+            '{"do_lower_case": true} in a tokenizer_config.json beside it'
+        )
+    return True, (
+        "vocab.txt: case is folded and accents are removed, because no piece has a capital; to "
+        'keep them, put {"do_lower_case": false} in a tokenizer_config.json beside it'
     )
 
 

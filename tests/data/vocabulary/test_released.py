@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -320,3 +321,39 @@ def test_sentences_of_a_book_are_encoded_together_as_they_are_alone(corpora):
     together = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
     different = sum(len(a) for a, b in zip(alone, together) if a != b)
     assert len(alone) == len(together) > 5000 and different < 1e-4 * len(ids)
+
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "folds", "rule"),
+    [
+        (["<S>", "<T>", "[Unused]", "the", "river"], True, "case is folded .* no piece has a cap"),
+        (["<S>", "the", "The"], False, "case is kept, .* such as 'The'"),
+        (["the", "<T"], False, "such as '<T'"),
+    ],
+)
+def test_capitals_in_brackets_do_not_keep_case_and_the_rule_is_said(tmp_path, pieces, folds, rule):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, *pieces]) + "\n")
+    vocabulary = read_vocabulary(path)
+    assert vocabulary.options["lowercase"] is folds
+    assert re.search(rule, vocabulary.reading_note)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert read_vocabulary(path).reading_note == ""
+
+
+def test_prepare_says_how_a_list_without_settings_is_read(tmp_path):
+    from data.prepare.build import prepare_store
+    from data.prepare.request import PrepareRequest
+
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "<S>", "the", "river"]) + "\n")
+    (tmp_path / "a.txt").write_text("The river\n\nTHE RIVER\n")
+    lines = []
+    request = PrepareRequest(
+        sources=(str(tmp_path / "a.txt"),), vocabulary=str(tmp_path / "vocab.txt"), held_out=0.0
+    )
+    prepared = prepare_store(request, tmp_path / "store", workers=1, report_progress=lines.append)
+    assert any("case is folded" in line for line in lines)
+    assert prepared.store.manifest["totals"].get("unknown", 0) == 0
