@@ -25,13 +25,15 @@ from pretrain.evaluation.task_metrics import (
     METRICS,
     compute_metrics,
     find_metric_kind,
+    score_written_texts,
     select_metrics,
 )
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary
 
-PERCENT = ("bleu", "rouge1", "rouge2", "rougeL")  # out of 100; the others are shares of 1
+# Out of 100; the others are shares of 1.
+PERCENT = ("bleu", "bleu_13a", "bleu_zh", "bleu_char", "rouge1", "rouge2", "rougeL")
 
 
 def make_generation_fn(
@@ -143,7 +145,7 @@ def score_generated_texts(
     """
     (kind, _), read = find_metric_kind(objective, None), make_answer_reader(objective, vocabulary)
     if kind == objective.name:
-        return {name: float(METRICS[name].compute_score(texts, answers)) for name in metrics}
+        return score_written_texts(metrics, texts, answers)
     if kind == GENERATED_TAGS:
         return score_generated_tags(read, objective.scheme, metrics, texts, answers)
     predicted = [read(text) for text in texts]

@@ -15,7 +15,7 @@ from data.examples.text_pairs import decode_output
 from data.rows.translation import ParallelRows
 from pretrain.distributed.device_feed import place_shared_rows
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, make_generation_fn
-from pretrain.evaluation.task_metrics import METRICS
+from pretrain.evaluation.task_metrics import score_written_texts
 
 WIDTH_STEP = 8  # the input length is a multiple of this
 
@@ -69,7 +69,7 @@ class PairTranslator:
             )
             texts += [decode_output(vocabulary, ids) for ids in written_BT[: len(sources)].tolist()]
             references += [decode_output(vocabulary, ids) for ids in targets]
-        return {name: float(METRICS[name].compute_score(texts, references)) for name in metrics}
+        return score_written_texts(metrics, texts, references)
 
     def _read_batches(self) -> Iterator[tuple[list[list[int]], list[list[int]]]]:
         """Yield (ids of the sources, ids of the targets) of the pairs in their order."""

@@ -1,19 +1,21 @@
 """ROUGE (Lin 2004): overlap of generated texts with one reference each, as F1.
 
-Words are runs of letters and digits in lower case, unstemmed. Scores are means over the texts, out
-of 100.
+Words are runs of letters and digits with their marks (the vowel signs of Hindi), in lower case and
+unstemmed. In scripts without blanks, such as Chinese and Thai, each letter is a word. Scores are
+means over the texts, out of 100.
 
 N words of the reference   M words of the generated text
 """
 
 from __future__ import annotations
 
-import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-WORD = re.compile(r"[^\W_]+")
+from data.vocabulary.word_boundaries import is_without_blanks
+
 # (words of the generated text, words of the reference) -> (shared, generated, reference counts)
 CountCommon = Callable[[Sequence[str], Sequence[str]], tuple[int, int, int]]
 
@@ -53,12 +55,33 @@ def compute_lcs_length(a_M: Sequence[str], b_N: Sequence[str]) -> int:
     return len(b_N) - row.bit_count()
 
 
+def split_words(text: str) -> list[str]:
+    """Return the words of a text."""
+    words: list[str] = []
+    is_open: bool | None = None  # whether a letter continues the last word; None: nor does a mark
+    for character in text:
+        if unicodedata.category(character)[0] == "M":  # a mark belongs to the letter before it
+            if words and is_open is not None:
+                words[-1] += character
+        elif not character.isalnum():
+            is_open = None
+        elif is_without_blanks(character):
+            words.append(character)
+            is_open = False
+        elif is_open:
+            words[-1] += character
+        else:
+            words.append(character)
+            is_open = True
+    return words
+
+
 def _average_f1(
     count_common: CountCommon, generated: Sequence[str], references: Sequence[str]
 ) -> float:
     """Return the mean F1 of pairs of texts, out of 100."""
     return 100 * fmean(
-        _compute_f1(*count_common(*(WORD.findall(text.lower()) for text in pair)))
+        _compute_f1(*count_common(*(split_words(text.lower()) for text in pair)))
         for pair in zip(generated, references, strict=True)
     )
 

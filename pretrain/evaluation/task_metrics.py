@@ -9,12 +9,14 @@ They use scikit-learn, SciPy and sacreBLEU. Higher is better.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from data.objectives.text2text import Text2Text
+from data.vocabulary.word_boundaries import is_without_blanks
 from pretrain.evaluation import ner_metrics, qa_spans
 from pretrain.evaluation.rouge import compute_rouge_l, make_rouge_n
 from pretrain.extras import how_to_install
@@ -83,12 +85,50 @@ def _make_correlation(name: str) -> CompareLabels:
     return compute_correlation
 
 
-def _compute_bleu(written: list[str], answers: list[str]) -> float:
-    """Return sacreBLEU (Post 2018), out of 100."""
-    import sacrebleu
+def _make_bleu(tokenizer: str) -> Callable[[list[str], list[str]], float]:
+    """Return a function that computes sacreBLEU (Post 2018) with a tokenizer of its, out of 100."""
 
-    # `force` changes no score; without it each evaluation prints advice on tokenized texts.
-    return sacrebleu.corpus_bleu(written, [answers], force=True).score
+    def compute_bleu(written: list[str], answers: list[str]) -> float:
+        import sacrebleu
+
+        # `force` changes no score; without it each evaluation prints advice on tokenized texts.
+        return sacrebleu.corpus_bleu(written, [answers], tokenize=tokenizer, force=True).score
+
+    return compute_bleu
+
+
+def _compute_bleu(written: list[str], answers: list[str]) -> dict[str, float]:
+    """Return BLEU by the tokenizer of the references' script, also under its name unless 13a."""
+    name = f"bleu_{choose_bleu_tokenizer(answers)}"
+    score = METRICS[name].compute_score(written, answers)
+    return {"bleu": score} | ({} if name == "bleu_13a" else {name: score})
+
+
+def choose_bleu_tokenizer(references: Iterable[str]) -> str:
+    """Return sacreBLEU's tokenizer for the script of most letters of the references.
+
+    `zh` for ideographs, `char` for Japanese, Korean, Thai and other scripts without blanks, `13a`
+    for the others. sacreBLEU's own choice for Japanese and Korean needs MeCab.
+    """
+    letters = [character for text in references for character in text if character.isalpha()]
+    names = [unicodedata.name(letter, "") for letter in letters]
+    ideographs = sum(name.startswith("CJK") for name in names)
+    joined = sum(map(is_without_blanks, letters)) - ideographs
+    joined += sum(name.startswith("HANGUL") for name in names)
+    if 2 * (ideographs + joined) <= len(letters):
+        return "13a"
+    return "zh" if 10 * joined < ideographs else "char"
+
+
+def score_written_texts(
+    names: Iterable[str], written: Sequence[str], answers: Sequence[Any]
+) -> dict[str, float]:
+    """Return the metrics of generated texts by name, and what is reported with them."""
+    found: dict[str, float] = {}
+    for name in names:
+        score = METRICS[name].compute_score(written, answers)
+        found |= score if isinstance(score, dict) else {name: float(score)}
+    return found
 
 
 def _make_label_metric(score: CompareLabels) -> Callable[..., Any]:
@@ -119,6 +159,10 @@ METRICS = {
         ("regression",), "scipy", _make_label_metric(_make_correlation("spearmanr"))
     ),
     "bleu": Metric(WRITTEN_TEXTS, "sacrebleu", _compute_bleu),
+    **{
+        f"bleu_{tokenizer}": Metric(WRITTEN_TEXTS, "sacrebleu", _make_bleu(tokenizer))
+        for tokenizer in ("13a", "zh", "char")
+    },
     **{f"rouge{n}": Metric(WRITTEN_TEXTS, "numpy", make_rouge_n(n)) for n in (1, 2)},
     "rougeL": Metric(WRITTEN_TEXTS, "numpy", compute_rouge_l),
     "exact_match": Metric(

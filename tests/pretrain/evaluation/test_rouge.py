@@ -1,10 +1,16 @@
 """ROUGE by hand: the examples of Lin (2004), and a plain table for the longest common subsequence."""
 
 import random
+import re
 
 import pytest
 
-from pretrain.evaluation.rouge import compute_lcs_length, compute_rouge_l, make_rouge_n
+from pretrain.evaluation.rouge import (
+    compute_lcs_length,
+    compute_rouge_l,
+    make_rouge_n,
+    split_words,
+)
 
 REFERENCE = "police killed the gunman"
 
@@ -52,3 +58,26 @@ def test_the_longest_common_subsequence():
     for _ in range(200):
         a, b = (draw.choices("abcd", k=draw.randrange(90)) for _ in range(2))
         assert compute_lcs_length(a, b) == fill_table(a, b)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
+        ("สวัสดีปี", ["ส", "วั", "ส", "ดี", "ปี"]),
+        ("他买了a book3本。新", ["他", "买", "了", "a", "book3", "本", "新"]),
+        ("cafe\u0301-bar_x", ["cafe\u0301", "bar", "x"]),
+        ("\u0301 -\u0301a", ["a"]),
+        ("", []),
+    ],
+)
+def test_words_keep_their_marks_and_letters_are_words_where_there_are_no_blanks(text, words):
+    assert split_words(text) == words
+
+
+def test_words_are_those_of_letters_and_digits_elsewhere():
+    words = re.compile(r"[^\W_]+")
+    random.seed(3)
+    for _ in range(300):
+        text = "".join(random.choices("aB9_ -é'.ßЖ\n", k=20))
+        assert split_words(text) == words.findall(text)

@@ -3,6 +3,7 @@ before anything is computed.
 """
 
 import importlib.util
+import math
 import re
 
 import numpy as np
@@ -104,4 +105,32 @@ def test_bleu_gives_no_advice_that_cannot_be_followed(caplog):
     right = [*texts[1:], "the old dog runs ."]
     score = task_metrics.METRICS["bleu"].compute_score(texts, right)
     assert not caplog.records
-    assert score == sacrebleu.corpus_bleu(texts, [right]).score
+    assert score == {"bleu": sacrebleu.corpus_bleu(texts, [right]).score}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "written", "reference", "characters"),
+    [
+        ("zh", "孩子们在河边放风筝。", "孩子们在湖边放风筝。", True),
+        ("char", "こどもたちはかわであそぶ", "こどもたちはうみであそぶ", True),
+        ("char", "아이들이 강가에서 논다", "아이들이 바다에서 논다", True),
+        ("13a", "the children play at the river", "the children play at the lake", False),
+    ],
+)
+def test_bleu_follows_the_script(tokenizer, written, reference, characters):
+    """By hand: matches of n-grams over their number, the geometric mean of n = 1 to 4; equal
+    lengths have no penalty.
+    """
+    pytest.importorskip("sacrebleu")
+    scores = task_metrics.score_written_texts(["bleu"], [written], [reference])
+    a, b = (list(text.replace(" ", "")) if characters else text.split() for text in (written, reference))  # fmt: skip
+    precisions = []
+    for n in range(1, 5):
+        ngrams, others = ([tuple(x[i : i + n]) for i in range(len(x) - n + 1)] for x in (a, b))
+        precisions.append(sum(min(ngrams.count(g), others.count(g)) for g in set(ngrams)) / len(ngrams))  # fmt: skip
+    assert scores["bleu"] == pytest.approx(100 * math.prod(precisions) ** 0.25)
+    assert scores.get(f"bleu_{tokenizer}", scores["bleu"]) == scores["bleu"]
+    assert list(scores)[1:] == ([] if tokenizer == "13a" else [f"bleu_{tokenizer}"])
+    assert task_metrics.score_written_texts([f"bleu_{tokenizer}"], [written], [reference]) == {
+        f"bleu_{tokenizer}": scores["bleu"]
+    }
