@@ -86,13 +86,16 @@ def convert_channels(image: Any, channels: int) -> Any:
     return image.convert(MODES[channels])
 
 
-def resize_and_crop(image: Any, size: int, crop_ratio: float) -> Any:
-    """Return the center of an image, `size` x `size` pixels, as an evaluation reads it.
+def resize_and_crop(image: Any, size: int, crop_ratio: float | None) -> Any:
+    """Return an image as an evaluation reads it, `size` x `size` pixels.
 
     The shorter side becomes size / crop_ratio pixels (bicubic), of which the center is cut out.
+    Without a ratio, the whole image is squashed into the square.
     """
     from PIL import Image
 
+    if crop_ratio is None:
+        return image.resize((size, size), Image.Resampling.BICUBIC)
     width, height = image.size
     shorter = round(size / crop_ratio)
     scale = shorter / min(width, height)

@@ -27,8 +27,9 @@ class ImageObjective(Objective):
 
     size: int = 224  # [pixels] height and width of an image
     channels: int = 3  # values of a pixel: 3 of red, green and blue, or 1 of brightness
-    # In an evaluation the shorter side becomes size / crop_ratio pixels, and the center is read.
-    crop_ratio: float = 0.875
+    # In an evaluation the shorter side becomes size / crop_ratio pixels, and the center is read;
+    # none: the whole image is squashed into the square.
+    crop_ratio: float | None = 0.875
     # Smallest share of an image's area that a training crop has; 1: the largest centered square.
     min_area: float = 0.08
     flip: bool = True  # whether half of the training images are mirror images
@@ -56,10 +57,9 @@ class ImageObjective(Objective):
         if self.channels not in MODES:
             raise ValueError(f"{self.name}: channels={self.channels}; 1 or 3")
         for name in self.SHARES:
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(
-                    f"{self.name}: {name}={getattr(self, name)}; a share above 0, up to 1"
-                )
+            share = getattr(self, name)
+            if not (0 < share <= 1 if share is not None else name == "crop_ratio"):
+                raise ValueError(f"{self.name}: {name}={share}; a share above 0, up to 1")
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Raise a ValueError as `check_vocabulary`; images have `make_image_rows`."""

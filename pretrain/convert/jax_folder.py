@@ -80,7 +80,7 @@ def write_jax_folder(
     overwrite: bool = False,
     allow_nonfinite: bool = False,
     dtype: str = "float32",
-    crop_ratio: float = CROP_RATIO,
+    crop_ratio: float | None = CROP_RATIO,
 ) -> dict[str, int]:
     """Write a model as a folder, which appears whole or not at all.
 

@@ -74,7 +74,7 @@ def write_model(
     overwrite: bool = False,
     allow_nonfinite: bool = False,
     dtype: str = "float32",
-    crop_ratio: float = CROP_RATIO,
+    crop_ratio: float | None = CROP_RATIO,
 ) -> dict[str, int]:
     """Write a model as a Hugging Face folder, which appears whole or not at all.
 
@@ -166,7 +166,7 @@ class OpenedModel:
     config: Any
     tensors: JoinedTensors
     encoding: Vocabulary | ImageEncoding
-    crop_ratio: float = CROP_RATIO
+    crop_ratio: float | None = CROP_RATIO
 
     @property
     def vocabulary(self) -> Vocabulary:

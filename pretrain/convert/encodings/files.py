@@ -39,7 +39,7 @@ def check_size(config: Any, encoding: Encoding) -> None:
 
 
 def write_encoding(
-    folder: pathlib.Path, config: Any, encoding: Encoding, crop_ratio: float = CROP_RATIO
+    folder: pathlib.Path, config: Any, encoding: Encoding, crop_ratio: float | None = CROP_RATIO
 ) -> None:
     """Write the files of the tokenizer, or that of the image processor.
 
@@ -61,7 +61,7 @@ def read_encoding(
     config: Any,
     hf_config: Mapping[str, Any],
     report: Callable[[str], Any] = print,
-) -> tuple[Any, Encoding, float]:
+) -> tuple[Any, Encoding, float | None]:
     """Return (configuration, encoding, crop ratio of images) of a folder.
 
     A model of images gets the mean and the deviation of its image processor.

@@ -23,25 +23,27 @@ MOST = 1e3  # of a mean or a deviation; images have values from 0 to 1
 ImageModel = TypeVar("ImageModel", bound=ImageConfig)
 
 
-def describe_processor(config: ImageConfig, kind: str, crop_ratio: float) -> dict[str, Any]:
+def describe_processor(config: ImageConfig, kind: str, crop_ratio: float | None) -> dict[str, Any]:
     """Return the content of preprocessor_config.json.
 
-    The shorter side of an image is resized, and its center is cut out.
+    The shorter side of an image is resized, and its center is cut out; without a ratio, the whole
+    image is squashed into the square.
 
     Args:
       config: the model's configuration.
       kind: the class of transformers; "" for a model that transformers does not have.
-      crop_ratio: of the size of the model's images to the shorter side of resized ones.
+      crop_ratio: of the size of the model's images to the shorter side of resized ones, or None.
     """
     size = config.image_size
+    square = {"height": size, "width": size}
     return {
         **({"image_processor_type": kind} if kind else {}),
         "do_convert_rgb": True if config.channels == 3 else None,
         "do_resize": True,
-        "size": {"shortest_edge": round(size / crop_ratio)},
+        "size": {"shortest_edge": round(size / crop_ratio)} if crop_ratio else square,
         "resample": BICUBIC,
-        "do_center_crop": True,
-        "crop_size": {"height": size, "width": size},
+        "do_center_crop": crop_ratio is not None,
+        "crop_size": square,
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
@@ -52,11 +54,11 @@ def describe_processor(config: ImageConfig, kind: str, crop_ratio: float) -> dic
 
 def read_processor(
     folder: str | os.PathLike[str], config: ImageModel, report: Callable[[str], Any] = print
-) -> tuple[ImageModel, float]:
+) -> tuple[ImageModel, float | None]:
     """Return (configuration with the mean and the deviation, crop ratio) of a folder's processor.
 
-    The ratio is 1 where images are not cropped. `report` receives a line if it resizes images with
-    another filter than the bicubic one of this project.
+    The ratio is None where images are squashed into a square. `report` receives a line if the
+    processor resizes images with another filter than the bicubic one of this project.
 
     Raises:
       FolderError: the file is missing or damaged, or prepares images of another size, of other
@@ -114,14 +116,15 @@ def check_resizing(content: Mapping[str, Any], report: Callable[[str], Any]) -> 
     )
 
 
-def read_crop_ratio(content: Mapping[str, Any], config: ImageConfig) -> float:
+def read_crop_ratio(content: Mapping[str, Any], config: ImageConfig) -> float | None:
     """Return the size of the model's images as a share of the shorter side of resized ones.
 
-    Raises ValueError for a size that images cannot be cropped from.
+    None where images are resized to a square, whatever their shape. Raises ValueError for a size
+    that images cannot be cropped from.
     """
-    if not content.get("do_center_crop"):
-        return 1.0
     size = content.get("size")
+    if not content.get("do_center_crop"):
+        return 1.0 if isinstance(size, dict) and "shortest_edge" in size else None
     sides: Any = size.values() if isinstance(size, dict) else (size,)
     if not sides or not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
         raise ValueError(f"size is {size!r:.80}; expected pixels")

@@ -11,12 +11,14 @@ import pytest
 from PIL import Image
 
 from data.images.encoding import ImageEncoding
+from data.images.image_files import make_pixels, resize_and_crop
 from models import build
 from models.config.base import Pixels
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
 from pretrain.convert.encodings.classes import make_encoding
 from pretrain.convert.encodings.image_card import list_loading_lines
+from pretrain.convert.encodings.processor import describe_processor, read_crop_ratio
 from pretrain.convert.jax_folder import write_jax_folder
 from pretrain.convert.read_write import find_converter, open_model, write_model
 from pretrain.convert.safe_folder import FolderError
@@ -235,6 +237,40 @@ def test_other_forms_of_a_processor_are_read(vit_folder, entries):
     if "image_mean" in entries:
         expected = dataclasses.replace(expected, pixels=Pixels(mean=(0.5,) * 3, std=(1.0,) * 3))
     assert config == expected
+
+
+@pytest.mark.parametrize(
+    ("entries", "crop_ratio"),
+    [
+        ({"do_center_crop": False, "size": {"height": 28, "width": 28}}, None),
+        ({"do_center_crop": None, "size": 28}, None),
+        ({"do_center_crop": None, "size": {"shortest_edge": 28}}, 1.0),
+        ({"do_center_crop": True, "size": {"shortest_edge": 32}}, 0.875),
+    ],
+)
+def test_images_are_framed_as_the_processor_frames_them(vit_folder, entries, crop_ratio):
+    edit(vit_folder / "preprocessor_config.json", **entries)
+    opened = open_model(vit_folder)
+    assert opened.crop_ratio == crop_ratio
+    content = describe_processor(opened.config, "ViTImageProcessor", crop_ratio)
+    assert read_crop_ratio(content, opened.config) == crop_ratio
+
+
+def test_a_squashed_image_has_the_pixels_of_transformers(vit_folder):
+    pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
+    import transformers
+
+    square = {"height": 28, "width": 28}
+    edit(vit_folder / "preprocessor_config.json", do_center_crop=False, size=square)
+    config = open_model(vit_folder).config
+    noise = np.random.default_rng(2).integers(0, 255, (6, 5, 3), np.uint8)
+    image = Image.fromarray(noise).resize((37, 53), Image.Resampling.BICUBIC)
+    processor = transformers.AutoImageProcessor.from_pretrained(vit_folder)
+    read = processor(image, return_tensors="np")["pixel_values"][0].transpose(1, 2, 0)
+    own = make_pixels(resize_and_crop(image, 28, None)) / 255
+    assert np.abs(read - (own - config.pixels.mean) / config.pixels.std).max() < 0.05
+    cropped = make_pixels(resize_and_crop(image, 28, 1.0)) / 255
+    assert np.abs(read - (cropped - config.pixels.mean) / config.pixels.std).max() > 0.5
 
 
 @pytest.mark.parametrize(
