@@ -334,7 +334,9 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
         (["the", "<T"], False, "such as '<T'"),
     ],
 )
-def test_capitals_in_brackets_do_not_keep_case_and_the_rule_is_said(tmp_path, pieces, folds, rule):
+def test_capitals_in_brackets_do_not_keep_case_and_the_rule_is_printed(
+    tmp_path, pieces, folds, rule
+):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join([*SPECIAL, *pieces]) + "\n")
     vocabulary = read_vocabulary(path)
@@ -344,7 +346,7 @@ def test_capitals_in_brackets_do_not_keep_case_and_the_rule_is_said(tmp_path, pi
     assert read_vocabulary(path).reading_note == ""
 
 
-def test_prepare_says_how_a_list_without_settings_is_read(tmp_path):
+def test_prepare_prints_how_a_list_without_settings_is_read(tmp_path):
     from data.prepare.build import prepare_store
     from data.prepare.request import PrepareRequest
 
