@@ -2,6 +2,8 @@
 the log end nothing; what asks a run to end saves it.
 """
 
+import errno
+import io
 import os
 import pty
 import shlex
@@ -12,6 +14,7 @@ import time
 
 import pytest
 
+from pretrain.training.loop import train
 from tests.faults.running import (
     ROOT,
     assert_saved,
@@ -142,6 +145,22 @@ def test_local_goes_on_without_its_terminal(configured, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert list_steps(workdir) == (list(range(1, 13)), [4, 8, 12])
+
+
+class ClosedPipe(io.StringIO):
+    def write(self, text):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+def test_a_training_in_python_goes_on_without_its_output(configured, tmp_path, monkeypatch):
+    """There the streams are the caller's, who finds them as they were."""
+    _, run, _ = configured("bert")
+    monkeypatch.setattr(sys, "stderr", pipe := ClosedPipe())
+    assert train(run, tmp_path / "run") is None
+    assert sys.stderr is pipe
+    assert list_steps(tmp_path / "run") == (list(range(1, 13)), [4, 8, 12])
+    (line,) = (tmp_path / "run" / "lost_output-0.txt").read_text().splitlines()
+    assert line.endswith("standard error is lost (Broken pipe); the run goes on without it")
 
 
 def test_a_result_that_cannot_be_printed_is_an_error(tmp_path):
