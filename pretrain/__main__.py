@@ -6,11 +6,11 @@ import traceback
 from collections.abc import Sequence
 
 from pretrain.cli.verbs import (
-    PRINTING,
     VERBS,
     WITHOUT_JAX,
     describe_unknown,
     import_verb,
+    is_result_printed,
     parse_arguments,
 )
 from pretrain.command import PROGRAM
@@ -43,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     open_missing_streams()
     words = sys.argv[1:] if argv is None else argv
-    keeps_working = bool(words) and words[0] in VERBS and words[0] not in PRINTING
-    status, streams = 1, guard_output(keeps_working, is_own=argv is None)
+    status, streams = 1, guard_output(not is_result_printed(words), is_own=argv is None)
     escape_output()
     process_identity.end_with_parent()
     try:

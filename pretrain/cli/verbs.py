@@ -46,8 +46,8 @@ VERBS = {
 WITHOUT_JAX = (
     *("prepare", "prepare-music", "prepare-images", "prepare-captions", "pod", "local", "doctor"),
 )
-# The result of these is what they print: they end when nobody can read it. Those of the others are
-# files, a run or a folder elsewhere: they go on without their output (pretrain/lost_output.py).
+# Without `--output` the result of these is what they print: they end when nobody can read it. The
+# results of the others are files: they go on without what they print (pretrain/lost_output.py).
 PRINTING = ("inspect", "describe", "plan", "evaluate", "predict", "doctor")
 
 
@@ -56,6 +56,14 @@ def describe_unknown(verb: str) -> str:
     close = difflib.get_close_matches(verb, VERBS, n=1)
     hint = f"did you mean {close[0]}? " if close else ""
     return f"no verb {verb!r}: {hint}There are {', '.join(VERBS)}"
+
+
+def is_result_printed(argv: Sequence[str]) -> bool:
+    """Return whether what a command prints is its result; also for wrong arguments and --help."""
+    if not argv or argv[0] not in VERBS:
+        return True
+    has_file = any(word.partition("=")[0] == "--output" for word in argv)
+    return argv[0] in PRINTING and not has_file
 
 
 def import_verb(verb: str) -> Any:

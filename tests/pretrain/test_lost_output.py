@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pretrain import lost_output
+from pretrain.cli.verbs import is_result_printed
 from pretrain.console import make_console
 from pretrain.lost_output import GuardedStream, drop_failed_output, guard_output, note_losses
 from pretrain.terminal import escape_output, is_redrawable
@@ -100,6 +101,26 @@ def test_a_notebook_is_one_below_the_guard():
     stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
     assert is_redrawable(GuardedStream(stream, "standard error"))
     assert not is_redrawable(GuardedStream(io.StringIO(), "standard error"))
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        ("", True),
+        ("--help", True),
+        ("trian x", True),
+        ("predict --workdir w", True),
+        ("describe bert", True),
+        ("predict --workdir w --output f", False),
+        ("plan bert --output=f", False),
+        ("train bert --workdir w", False),
+        ("prepare x --output s", False),
+        ("local 2 evaluate", False),
+        ("pod watch", False),
+    ],
+)
+def test_what_is_printed_is_the_result_of_some_commands(words, printed):
+    assert is_result_printed(words.split()) == printed
 
 
 def test_the_note_grows_by_what_is_new(tmp_path):
