@@ -23,6 +23,7 @@ import datetime
 import json
 import os
 import pathlib
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -79,7 +80,8 @@ def write_inputs(
     store = Store.open(run.data.store)
     params, _ = make_initial_params(run, pretrained, "head")
     folder.mkdir(parents=True, exist_ok=True)
-    write_model(folder / "model", run.model, params, pretrained.vocabulary, overwrite=True)
+    shutil.rmtree(folder / "model", ignore_errors=True)  # of an earlier measurement
+    write_model(folder / "model", run.model, params, pretrained.vocabulary)
     stream, heldout = (
         Stream(store, run.data, split=split, seed=run.train.seed) for split in ("train", "heldout")
     )

@@ -34,9 +34,9 @@ from data.images.encoding import SURROGATE
 from data.images.image_files import MAX_FILE_BYTES, decode_image, make_pixels, resize_and_crop
 from data.images.image_store import is_held_out
 from data.rows import hashing
-from data.store.generations import replace_store
+from data.store.generations import check_new_store, replace_store
 from data.store.reader import SalvagedStore, Store
-from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
+from data.store.writer import SPLITS, StoreWriter
 
 CAPTIONS_FILE = "captions.jsonl"
 MAX_CAPTION = 2_000  # characters
@@ -115,8 +115,7 @@ def write_captioned_store(
       ValueError: a caption is empty or has no image, an image cannot be decoded, a split is empty,
         or there are more clusters than distinct patches; the message names the line or the option.
     """
-    if output.exists() and not (overwrite and (output / MANIFEST_FILE).exists()):
-        raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
+    check_new_store(output, overwrite)
     pairs = read_captions(pathlib.Path(request.source))
     report(f"reading {len(pairs):,} captions")
     splits, patches_MN = scan_images(request, pairs)

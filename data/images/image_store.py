@@ -24,9 +24,9 @@ from data.images.encoding import FOLDER, ImageEncoding, load_image_encoding
 from data.images.image_files import decode_image
 from data.images.image_sources import ImageSource, LabelledImage, open_image_source
 from data.source import RowSet
-from data.store.generations import replace_store
+from data.store.generations import check_new_store, replace_store
 from data.store.reader import SalvagedStore, Store
-from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
+from data.store.writer import SPLITS, StoreWriter
 
 NUM_BUCKETS = 1 << 32
 PART_BYTES = 32 << 20  # of images that are written at once
@@ -130,8 +130,7 @@ def write_image_store(
       ValueError: an image cannot be decoded, a source has a class that the others lack, or a split
         has no image; the message names the file or the class.
     """
-    if output.exists() and not (overwrite and (output / MANIFEST_FILE).exists()):
-        raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
+    check_new_store(output, overwrite)
     sources = [open_image_source(name) for name in request.sources]
     others = [open_image_source(name) for name in request.validation]
     encoding = ImageEncoding(merge_classes(request.classes, [*sources, *others]))

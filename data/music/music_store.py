@@ -29,9 +29,9 @@ from data.music.notes import Piece
 from data.music.transposition import find_pitches, transpose_rows
 from data.rows.tables import Batch
 from data.source import RowSet
-from data.store.generations import replace_store
+from data.store.generations import check_new_store, replace_store
 from data.store.reader import SalvagedStore, Store
-from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
+from data.store.writer import SPLITS, StoreWriter
 
 CHORALES = "chorales"
 MAX_TRANSPOSE = 24
@@ -164,8 +164,7 @@ def write_music_store(
       FileNotFoundError: a source does not exist, or has no MIDI files.
       ValueError: a file is not MIDI, or a split has no piece.
     """
-    if output.exists() and not (overwrite and (output / MANIFEST_FILE).exists()):
-        raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
+    check_new_store(output, overwrite)
     encoding, noted = ENCODINGS[request.encoding], collections.Counter()
     vocabulary, first = make_vocabulary(request.encoding), {}
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:

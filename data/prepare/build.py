@@ -209,13 +209,8 @@ def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool
     Raises:
       FileExistsError: if `output` is something else, or a store of other options or inputs.
     """
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return None
-    if not (output / MANIFEST_FILE).exists():
-        raise FileExistsError(
-            f"{output} exists and is not a token store; it will not be overwritten"
-        )
-    if overwrite:
+    if overwrite or not (output / MANIFEST_FILE).exists():
+        generations.read_replaced(output)
         return None
     store = Store.open(output)
     differ = [

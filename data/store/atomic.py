@@ -16,6 +16,7 @@ import os
 import pathlib
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from typing import Any, TextIO
@@ -23,6 +24,8 @@ from typing import Any, TextIO
 from data.corpus.paths import as_path, is_remote
 
 LOCK_FILE = "lock"
+# The content of a lock file, by which a scratch folder is known to be this program's.
+LOCK_MARK = "A scratch folder of Cloze: removed once the process that locks it has ended.\n"
 REPLACED_FOLDER = ".replaced"  # name of the old folder until the new one is in place
 # Errors of a full or broken disk, which name no file.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -214,40 +217,62 @@ def name_in_disk_errors(
 
 
 def _make_locked_folder(parent: pathlib.Path, prefix: str) -> tuple[pathlib.Path, TextIO]:
-    """Make a folder with a unique name and return it with its open lock file."""
+    """Make a folder with a unique name and return it with its open, marked lock file."""
     while True:
         scratch = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         try:
-            lock, _ = _open_locked(scratch / LOCK_FILE, fcntl.LOCK_EX)
-            return scratch, lock
-        except FileNotFoundError:  # another process removed it as abandoned before it was locked
+            with _open_folder(scratch) as folder:
+                lock, _ = _open_locked(folder, fcntl.LOCK_EX, os.O_CREAT)
+        except FileNotFoundError:  # another process removed it as empty before it was locked
             continue
+        try:
+            lock.write(LOCK_MARK)
+            lock.flush()
+        except BaseException:  # a full disk
+            _remove_scratch(scratch, lock)
+            raise
+        return scratch, lock
 
 
-def _open_locked(path: pathlib.Path, operation: int) -> tuple[TextIO, bool]:
-    """Open a file, made if absent, and lock it.
+@contextlib.contextmanager
+def _open_folder(path: pathlib.Path) -> Iterator[int]:
+    """Open a folder, which keeps its descriptor if the path changes; a link is an OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _open_locked(folder: int, operation: int, create: int = 0) -> tuple[TextIO, bool]:
+    """Open the lock file of a scratch folder and lock it.
 
     Args:
-      path: the lock file.
+      folder: descriptor of the scratch folder.
       operation: as for fcntl.flock.
+      create: os.O_CREAT makes the file if it is absent.
 
     Returns:
       The open file, and whether the file system supports locks (some network ones do not).
 
     Raises:
-      FileNotFoundError: if the file was removed meanwhile.
+      FileNotFoundError: if the file is absent, or was removed meanwhile.
       BlockingIOError: if another process has the lock and `operation` does not wait.
+      OSError: if it is a link, a pipe or a device.
     """
-    lock, has_locks = open(path, "a"), True  # noqa: SIM115 - the caller closes it
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | create
+    lock, has_locks = os.fdopen(os.open(LOCK_FILE, flags, 0o666, dir_fd=folder), "r+"), True
     try:
+        if not stat.S_ISREG(os.fstat(lock.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", LOCK_FILE)
         try:
             fcntl.flock(lock, operation)
         except BlockingIOError:
             raise
         except OSError:
             has_locks = False
-        if not os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        if not os.path.samestat(os.fstat(lock.fileno()), os.stat(LOCK_FILE, dir_fd=folder)):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), LOCK_FILE)
     except BaseException:
         lock.close()
         raise
@@ -257,32 +282,46 @@ def _open_locked(path: pathlib.Path, operation: int) -> tuple[TextIO, bool]:
 def _remove_if_abandoned(scratch: pathlib.Path, target: pathlib.Path) -> bool:
     """Remove an abandoned scratch folder; return False if another process is using it.
 
+    Only a folder whose lock file has LOCK_MARK is removed. Anything else with such a name, a link
+    first of all, is of another program or person, and stays.
+
     A kill between the two renames of `move_into_place` leaves the old target in the scratch folder,
     from where it is moved back to `target`.
     """
     try:
-        lock, has_locks = _open_locked(scratch / LOCK_FILE, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _open_folder(scratch) as folder:
+            lock, has_locks = _open_locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not has_locks or lock.read(len(LOCK_MARK) + 1) != LOCK_MARK:
+                lock.close()  # its process may be alive, or it is not ours
+                return True
+            if _is_folder(REPLACED_FOLDER, folder) and not os.path.lexists(target):
+                os.rename(REPLACED_FOLDER, target, src_dir_fd=folder)
     except BlockingIOError:
         return False
-    except (FileNotFoundError, PermissionError):  # removed meanwhile, or of another user
+    except (OSError, UnicodeDecodeError):  # a link, a file, removed meanwhile, of another user
         return True
-    if not has_locks:  # its process may be alive
-        lock.close()
-        return True
-    if (scratch / REPLACED_FOLDER).is_dir() and not target.exists():
-        os.rename(scratch / REPLACED_FOLDER, target)
     _remove_scratch(scratch, lock)
     return True
 
 
+def _is_folder(name: str, parent: int) -> bool:
+    """Return whether the folder with the descriptor `parent` has a folder of this name."""
+    try:
+        return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def _remove_scratch(scratch: pathlib.Path, lock: TextIO) -> None:
     """Remove a scratch folder and at last its lock, so no other process removes it concurrently."""
-    for entry in list(scratch.iterdir()):
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != LOCK_FILE:
-            entry.unlink()
-    (scratch / LOCK_FILE).unlink(missing_ok=True)
-    lock.close()  # on NFS a deleted file stays in its folder while it is open
+    with lock, _open_folder(scratch) as folder:
+        for name in os.listdir(folder):
+            if _is_folder(name, folder):
+                shutil.rmtree(name, dir_fd=folder)
+            elif name != LOCK_FILE:
+                os.unlink(name, dir_fd=folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(LOCK_FILE, dir_fd=folder)
+    # On NFS a deleted file stays in its folder while it is open, so the lock is closed by now.
     with contextlib.suppress(OSError):  # another process has locked it and will remove it
         scratch.rmdir()

@@ -10,8 +10,8 @@ import numpy as np
 
 from data.corpus.buckets import check_bucket
 from data.corpus.untrusted import parse_bounded_json, read_bounded
-from data.store.generations import GENERATION_NAME
 from data.store.writer import (
+    GENERATION_NAME,
     LABEL_DTYPE,
     MANIFEST_FILE,
     OFFSET_DTYPE,
@@ -62,9 +62,12 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or "version" not in manifest:
         raise ValueError(f"{path} is broken: it has no version")
     if manifest["version"] != STORE_VERSION:
+        remedy = "prepare it again (--overwrite)"
+        if not is_own(manifest):
+            remedy = "it is of a newer version of Cloze, or of another program; name another folder"
         raise ValueError(
             f"{path}: version {manifest['version']!r:.80} of the store, this program reads "
-            f"{STORE_VERSION}: prepare it again (--overwrite)"
+            f"{STORE_VERSION}: {remedy}"
         )
     files = manifest.get("files")
     if not GENERATION_NAME.fullmatch(str(manifest.get("generation"))) or not is_file_list(files):
@@ -72,6 +75,35 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
     if problem := find_problem(manifest):
         raise ValueError(f"{path} is broken: {problem}")
     return manifest
+
+
+def is_own(manifest: Any) -> bool:
+    """Return whether this program, in this version or an earlier one, wrote a manifest.
+
+    Such a manifest is whole: it has the vocabulary's fingerprint, and each file with its size, its
+    checksum and the counts that explain the size. No other program's manifest.json has.
+    """
+    return (
+        isinstance(manifest, dict)
+        and type(manifest.get("version")) is int
+        and 1 <= manifest["version"] <= STORE_VERSION
+        and (
+            manifest["version"] == 1
+            or GENERATION_NAME.fullmatch(str(manifest.get("generation"))) is not None
+        )
+        and is_file_list(manifest.get("files"))
+        and find_problem(manifest) is None
+    )
+
+
+def read_own_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
+    """Return the manifest of a store in a folder; None where nothing proves that it is a store."""
+    path = folder / MANIFEST_FILE
+    try:
+        manifest = parse_bounded_json(read_bounded(path, MAX_BYTES), path, MAX_VALUES, finite=False)
+    except (OSError, ValueError):
+        return None
+    return manifest if is_own(manifest) else None
 
 
 def find_problem(manifest: Mapping[str, Any]) -> str | None:

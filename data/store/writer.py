@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
@@ -24,6 +25,8 @@ OFFSET_DTYPE = np.dtype("<i8")
 LABEL_DTYPE = np.dtype("<f4")
 CHECKSUMS_FOLDER = "checksums"
 READERS_FILE = "readers"  # an empty file of a generation, which its readers lock
+# The name of a generation's folder: a hash of its contents, and a number where that name is taken.
+GENERATION_NAME = re.compile(r"[0-9a-f]{12}(-\d{1,4})?")
 UNFINISHED_FOLDER = "unfinished"  # folder of a generation that is not complete
 # Bytes that have a checksum: about 2,000 tokens, so damage affects few documents.
 BLOCK_BYTES = 1 << 12

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from data.corpus.untrusted import read_bounded, read_bounded_json
 from data.store.atomic import replace_folder
 from pretrain.convert.safe_folder import CONFIG, INDEX, WEIGHTS, FolderError
 from pretrain.families import FAMILIES
@@ -35,6 +36,20 @@ SUBFOLDERS = {
 }
 
 
+# How README.md of an export begins and goes on (cards/model_card.py, jax_folder.py). It proves that
+# a folder is an export: its other files have the names that `transformers` gives to any model.
+CARDS = (
+    re.compile(
+        r"---\nlibrary_name: transformers\npipeline_tag: [^\n]*\ntags: \[[^\n]*\]\n"
+        r"(base_model: [^\n]*\n)?---\n\n# A .*\n\n\| \| \|\n\|-\|-\|\n.*\n\n## Evaluation\n\n.*"
+        r"\n\n## Use\n\n```python\n.*\n```\n\n## Limits\n\n",
+        re.DOTALL,
+    ),
+    re.compile(r"# A [^\n]* model for JAX, parameters in [^\n]*\n\nIts code needs flax and orbax-"),
+)
+MAX_CARD = 1 << 20  # bytes
+
+
 @contextlib.contextmanager
 def replace_export(
     output: str | os.PathLike[str], overwrite: bool = False
@@ -45,6 +60,7 @@ def replace_export(
     """
     with replace_folder(check_output(output, overwrite)) as folder:
         yield folder
+        check_output(output, overwrite)  # another program may have filled it meanwhile
 
 
 def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pathlib.Path:
@@ -52,8 +68,8 @@ def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pat
 
     Raises:
       FolderError: it is remote.
-      FileExistsError: it exists, and is not empty without `overwrite`, or contains files that no
-        export writes.
+      FileExistsError: it exists, and is not empty without `overwrite`, contains files that no
+        export writes, or has no README.md that proves it to be an export.
     """
     if "://" in str(output):
         raise FolderError(
@@ -73,7 +89,29 @@ def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pat
             f"{output}: holds {foreign[0]}, which no export writes, so the folder is not replaced; "
             "name another folder"
         )
+    if problem := _find_doubt(output) if present else "":
+        raise FileExistsError(
+            f"{output}: {problem}, so the folder is not replaced; name another folder, or remove "
+            "this one yourself"
+        )
     return output
+
+
+def _find_doubt(output: pathlib.Path) -> str:
+    """Return why a folder may be something else than an export of this program, or ""."""
+    try:
+        card = read_bounded(output / "README.md", MAX_CARD).decode()
+    except (OSError, ValueError):
+        card = ""
+    if not any(pattern.match(card) for pattern in CARDS):
+        return "has no README.md of an export by Cloze"
+    try:
+        config = read_bounded_json(output / CONFIG)
+    except (OSError, ValueError):
+        config = {}
+    if isinstance(config, dict) and "transformers_version" in config:
+        return f"was saved again by `transformers` (its {CONFIG} says so)"
+    return ""
 
 
 def _find_foreign(output: pathlib.Path) -> Iterator[str]:

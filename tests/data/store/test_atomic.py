@@ -206,6 +206,7 @@ def test_a_kill_between_the_two_renames_loses_no_folder(tmp_path):
     (scratch / atomic.REPLACED_FOLDER).mkdir(parents=True)
     (scratch / atomic.REPLACED_FOLDER / "file").write_text("old")
     (scratch / "new").mkdir()
+    (scratch / "lock").write_text(atomic.LOCK_MARK)
     with pytest.raises(RuntimeError), atomic.replace_folder(tmp_path / "folder"):
         raise RuntimeError
     assert (
@@ -275,3 +276,71 @@ def test_the_next_builder_removes_files_of_a_killed_one(tmp_path, root):
     with atomic.build_folder(tmp_path / "run") as part:
         (part / "file").write_text("")
     assert list_names(tmp_path) == ["other", "run"]
+
+
+# ---- what looks like a scratch folder and is not this program's -----------------
+
+
+def fill_folder(folder):
+    """Make a folder with what another program or a person may have in it."""
+    (folder / "new").mkdir(parents=True)
+    (folder / "new" / "recording.wav").write_text("mine")
+    (folder / "notes.txt").write_text("mine")
+
+
+@pytest.mark.parametrize("lock", ["none", "empty", "other", "mark behind a link"])
+def test_links_are_not_followed_when_litter_is_swept(tmp_path, lock):
+    """A link that is named as a scratch folder keeps its target, even another scratch folder."""
+    target = tmp_path / "mine"
+    fill_folder(target)
+    if lock != "none":
+        text = {"empty": "", "other": "of another program"}.get(lock, atomic.LOCK_MARK)
+        (target / "lock").write_text(text)
+    (tmp_path / "work").mkdir()
+    link = tmp_path / "work" / ".file.part-0123abcd"
+    link.symlink_to(target)
+    before = list_names(target)
+    atomic.write_atomically(tmp_path / "work" / "file", "x")
+    with atomic.open_scratch_folder(tmp_path / "work" / "file"):
+        pass
+    assert list_names(target) == before and (target / "new" / "recording.wav").exists()
+    assert link.is_symlink() and list_names(tmp_path / "work") == [link.name, "file"]
+
+
+@pytest.mark.parametrize("lock", [None, "", "of another program"])
+def test_a_folder_without_the_mark_of_this_program_stays(tmp_path, lock):
+    folder = tmp_path / ".file.part-0123abcd"
+    fill_folder(folder)
+    (folder / atomic.REPLACED_FOLDER).mkdir()
+    if lock is not None:
+        (folder / "lock").write_text(lock)
+    before = list_names(folder)
+    atomic.write_atomically(tmp_path / "file", "x")
+    with atomic.replace_folder(tmp_path / "folder"):
+        pass
+    assert list_names(folder) == before and (folder / "new" / "recording.wav").exists()
+
+
+def test_a_marked_folder_is_removed_but_not_what_its_links_lead_to(tmp_path):
+    scratch, mine = tmp_path / ".file.part-0123abcd", tmp_path / "mine"
+    fill_folder(mine)
+    (scratch / "new").mkdir(parents=True)
+    (scratch / "new" / "link").symlink_to(mine)
+    (scratch / "link").symlink_to(mine)
+    (scratch / "lock").write_text(atomic.LOCK_MARK)
+    atomic.write_atomically(tmp_path / "file", "x")
+    assert list_names(tmp_path) == ["file", "mine"] and (mine / "new" / "recording.wav").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_lock_that_is_no_file_is_not_waited_for(tmp_path, kind):
+    folder = tmp_path / ".file.part-0123abcd"
+    fill_folder(folder)
+    (tmp_path / "mark").write_text(atomic.LOCK_MARK)
+    lock = folder / "lock"
+    if kind == "link":
+        lock.symlink_to(tmp_path / "mark")
+    else:
+        os.mkfifo(lock) if kind == "pipe" else lock.mkdir()
+    atomic.write_atomically(tmp_path / "file", "x")
+    assert (folder / "new" / "recording.wav").exists() and os.path.lexists(lock)

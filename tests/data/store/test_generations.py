@@ -181,6 +181,61 @@ def test_only_generations_are_removed(path, vocabulary, documents):
     assert {"README", "0123456789ab"} <= set(list_names(path))
 
 
+@pytest.mark.parametrize(
+    "content",
+    ['{"version": 1}', '{"version": 2}', "{", "[]", '{"manifest_version": 3, "version": "1.0"}'],
+)
+def test_a_folder_with_the_manifest_of_another_program_is_never_replaced(
+    tmp_path, vocabulary, documents, content
+):
+    mine = tmp_path / "mine"
+    for name in ("train", "heldout", "vocabulary", "checksums", "unfinished", "0123456789ab"):
+        (mine / name).mkdir(parents=True)
+        (mine / name / "recording.wav").write_text("mine")
+    (mine / MANIFEST_FILE).write_text(content)
+    before = sorted(mine.rglob("*"))
+    with pytest.raises(FileExistsError, match="mine exists and is not a token store .*another pro"):
+        rewrite_store(mine, vocabulary, documents[:3])
+    assert sorted(mine.rglob("*")) == before and (mine / MANIFEST_FILE).read_text() == content
+    with pytest.raises(ValueError, match=str(mine)) as refused:
+        Store.open(mine)
+    assert "--overwrite" not in str(refused.value)
+    assert list_names(tmp_path) == ["mine"]
+
+
+def test_what_is_put_there_while_a_store_is_written_stays(tmp_path, vocabulary):
+    output = tmp_path / "s"
+    filled = pytest.raises(FileExistsError, match="s exists and is not a token store; it will")
+    with filled, replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
+        writer.begin_source("documents")
+        writer.add_documents("train", np.array([5]), np.array([1]), np.array([1]))
+        writer.finish([1.0])
+        output.mkdir()
+        (output / "thesis.txt").write_text("mine")
+    assert list_names(tmp_path) == ["s"] and list_names(output) == ["thesis.txt"]
+
+
+def test_folders_of_others_beside_the_generations_stay(path, vocabulary, documents):
+    for name in ("unfinished", "train", "0123456789ab"):
+        (path / name).mkdir()
+        (path / name / "readers").write_text("mine")
+    new = rewrite_store(path, vocabulary, documents[:3])
+    assert list_names(path) == sorted(
+        [new.folder.name, MANIFEST_FILE, "unfinished", "train", "0123456789ab"]
+    )
+
+
+def test_a_store_is_written_through_a_link_to_a_folder(tmp_path, vocabulary, documents):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    rewrite_store(tmp_path / "link", vocabulary, documents[:3])
+    assert (tmp_path / "link").is_symlink() and len(list_names(tmp_path / "disk")) == 2
+    (tmp_path / "far").symlink_to(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match="far is a link to .*absent, which is not there"):
+        rewrite_store(tmp_path / "far", vocabulary, documents[:3])
+    assert not (tmp_path / "absent").exists()
+
+
 def test_a_store_of_the_first_layout_is_refused_and_rewritten(path, vocabulary, documents):
     folder, manifest = generation_folder(path), json.loads((path / MANIFEST_FILE).read_text())
     for entry in list(folder.iterdir()):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from data.store.atomic import LOCK_MARK
 from pretrain.convert import safe_folder as folders
 from pretrain.convert.export_folder import replace_export, write_tensors
 from pretrain.convert.hub.snapshot import choose_files
@@ -286,22 +287,86 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert [path.name for path in output.parent.iterdir()] == ["out"]
 
 
+CARD = """---
+library_name: transformers
+pipeline_tag: fill-mask
+tags: [bert]
+---
+
+# A 1M BERT
+
+Pretrained from random parameters with Cloze, for {} steps.
+
+| | |
+|-|-|
+| a | b |
+
+## Evaluation
+
+None.
+
+## Use
+
+```python
+x
+```
+
+## Limits
+
+Many.
+"""
+
+
 def test_existing_files_are_replaced_only_on_request(tmp_path):
-    output = tmp_path / "out"
+    output, first, second = tmp_path / "out", CARD.format(1), CARD.format(2)
     output.mkdir()
     with replace_export(output) as part:  # an empty folder is no loss
-        (part / "README.md").write_text("first")
+        (part / "README.md").write_text(first)
     with pytest.raises(FileExistsError, match="not empty.*--overwrite"), replace_export(output):
         pass
     # A failure leaves the old folder unchanged.
     failure = pytest.raises(RuntimeError, match="written in part")
     with failure, replace_export(output, overwrite=True) as part:
         write_and_fail(part, "second")
-    assert (output / "README.md").read_text() == "first"
+    assert (output / "README.md").read_text() == first
     with replace_export(output, overwrite=True) as part:
-        (part / "README.md").write_text("second")
-    assert (output / "README.md").read_text() == "second"
+        (part / "README.md").write_text(second)
+    assert (output / "README.md").read_text() == second
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("card", "config", "message"),
+    [
+        (None, "{}", "has no README.md of an export by Cloze"),
+        ("# My model\n\nTrained with Cloze.\n", "{}", "has no README.md of an export by Cloze"),
+        (CARD, '{"transformers_version": "5.0.0"}', "was saved again by `transformers`"),
+    ],
+)
+def test_a_model_that_transformers_saved_is_never_replaced(tmp_path, card, config, message):
+    """Its files have the names of an export's."""
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "config.json").write_text(config)
+    (output / "model.safetensors").write_text("weeks of work")
+    if card:
+        (output / "README.md").write_text(card)
+    with (
+        pytest.raises(FileExistsError, match=message),
+        replace_export(output, overwrite=True) as part,
+    ):
+        (part / "README.md").write_text(CARD)
+    assert (output / "model.safetensors").read_text() == "weeks of work"
+
+
+def test_what_is_put_there_while_an_export_is_written_stays(tmp_path):
+    output = tmp_path / "out"
+    filled = pytest.raises(FileExistsError, match="not empty")
+    with filled, replace_export(output) as part:
+        (part / "README.md").write_text(CARD)
+        output.mkdir()
+        (output / "thesis.txt").write_text("x")
+    assert [path.name for path in output.iterdir()] == ["thesis.txt"]
 
 
 def test_a_folder_that_is_no_export_is_never_replaced(tmp_path):
@@ -324,6 +389,7 @@ def test_files_of_a_killed_export_do_not_prevent_the_next(tmp_path):
     for rest in (".out.part-0123abcd", ".out.part-4567efgh"):
         (tmp_path / rest).mkdir()
         (tmp_path / rest / "model.safetensors").write_bytes(b"cut")
+        (tmp_path / rest / "lock").write_text(LOCK_MARK)
     with replace_export(tmp_path / "out") as part:
         assert list(part.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
