@@ -21,6 +21,14 @@ LEFTOVERS = {
     # compiled programs (pretrain/pod/environment.py), and the steps that retention leaves
     *("compiled", "pinned"),
 }
+# What a run fills only after it has written config.json, and later replaces or sweeps: without
+# config.json, their content is somebody else's.
+FILLED_LATER = {
+    *("checkpoints", "damaged", "vocabulary", "metrics.jsonl", "goodput.json"),
+    "environment.jsonl",
+}
+# The keys of what it writes before.
+WRITTEN_BEFORE = {"source.json": {"fingerprint", "path"}, "left_out.json": {"told"}}
 # Files that other programs may put into an empty folder.
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
@@ -108,12 +116,22 @@ def has_finished_steps(workdir: epath.Path) -> bool:
 
 
 def _is_expected(path: pathlib.Path) -> bool:
-    """Return whether a file may be in a workdir without config.json."""
+    """Return whether a file or folder may be in a workdir without config.json."""
+    if path.name in FILLED_LATER | WRITTEN_BEFORE.keys() and not _is_empty(path):
+        keys = WRITTEN_BEFORE.get(path.name)
+        return keys is not None and keys <= _read_object(epath.Path(path)).keys()
     return (
         path.name.startswith(".")
         or path.name in LEFTOVERS | HARMLESS
         or path.suffix in HARMLESS_SUFFIXES
     )
+
+
+def _is_empty(path: pathlib.Path) -> bool:
+    """Return whether a file or a folder has no content."""
+    if path.is_dir():
+        return not any(path.iterdir())
+    return path.is_file() and path.stat().st_size == 0
 
 
 # ---- folders that are not workdirs -------------------------------------------

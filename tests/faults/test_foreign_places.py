@@ -24,6 +24,30 @@ def somebody_elses_folder(folder):
     return folder / "photos", "holds one.jpg"
 
 
+def somebody_elses_checkpoints(folder):
+    (folder / "model" / "checkpoints" / "100").mkdir(parents=True)
+    (folder / "model" / "checkpoints" / "100" / "weights.pt").write_text("weeks of work")
+    return folder / "model", "holds checkpoints"
+
+
+def somebody_elses_vocabulary(folder):
+    (folder / "words" / "vocabulary").mkdir(parents=True)
+    (folder / "words" / "vocabulary" / "essay.txt").write_text("mine")
+    return folder / "words", "holds vocabulary"
+
+
+def somebody_elses_metrics(folder):
+    (folder / "results").mkdir()
+    (folder / "results" / "metrics.jsonl").write_text('{"epoch": 1}\n')
+    return folder / "results", "holds metrics.jsonl"
+
+
+def somebody_elses_source(folder):
+    (folder / "project").mkdir()
+    (folder / "project" / "source.json").write_text('{"author": "me"}\n')
+    return folder / "project", "holds source.json"
+
+
 def make_unwritable(folder):
     return "/proc/run", "cannot be written"
 
@@ -47,6 +71,10 @@ PLACES = (
     a_file,
     below_a_file,
     somebody_elses_folder,
+    somebody_elses_checkpoints,
+    somebody_elses_vocabulary,
+    somebody_elses_metrics,
+    somebody_elses_source,
     make_unwritable,
     unwritable_though_it_is_there,
 )
