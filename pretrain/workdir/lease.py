@@ -12,6 +12,7 @@ look at the same renewal, which is later. So by the time that another run may ta
 no longer relies on its lease without reading the file (`Lease.check_held`).
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -34,6 +35,7 @@ from pretrain.workdir.lease_file import (
     LeaseState,
     LeaseUnreachable,
     await_result,
+    identify_folder,
     make_unreachable,
     open_store,
     parse_holder,
@@ -88,6 +90,11 @@ class Lease:
     def __enter__(self) -> Self:
         self._made_folder = not (is_remote(self._workdir) or os.path.exists(self._workdir))
         self._store = open_store(self._workdir, NAME)
+        if self._made_folder:
+            with contextlib.suppress(OSError):  # the first write says what is wrong
+                os.makedirs(self._workdir, exist_ok=True)
+        path, inode = identify_folder(self._workdir)
+        self._me = self._me._replace(path=path, inode=inode)
         self._acquire_lease()
         self._thread.start()
         return self
@@ -142,7 +149,12 @@ class Lease:
     def _acquire_lease(self) -> None:
         """Acquire the lease, or raise ConfigError if another run holds it."""
         seen = self._read_file()
-        if not seen.is_free:
+        if seen.holder and not seen.is_free and seen.holder.writes_elsewhere(self._workdir):
+            _print_notice(
+                f"{self._workdir} is a copy of a workdir that {seen.holder} writes to; this run "
+                "goes on in the copy"
+            )
+        elif not seen.is_free:
             if seen.holder and seen.holder.is_here:
                 raise self._make_refusal(seen.holder)
             seen = self._watch_holder(seen)

@@ -34,6 +34,8 @@ class Holder(NamedTuple):
       since: when the lease was acquired, in UTC.
       heartbeat: the number of renewals.
       command: its command.
+      path: the absolute path or the URL of the workdir; "" in a lease of version 0.2.0.
+      inode: the number of the workdir's folder in its file system; 0 if it has none.
     """
 
     owner: str
@@ -45,6 +47,19 @@ class Holder(NamedTuple):
     since: str
     heartbeat: int
     command: str
+    path: str = ""
+    inode: int = 0
+
+    def writes_elsewhere(self, workdir: str) -> bool:
+        """Return whether this lease was copied to `workdir` with the workdir that it is of.
+
+        The copy has another path and another folder. A folder that was moved, or that two paths
+        lead to, has one number; a URL in a bucket is the identity of what it names.
+        """
+        path, inode = identify_folder(workdir)
+        if not self.path or path == self.path or is_remote(path) != is_remote(self.path):
+            return False
+        return is_remote(path) or (0 not in (inode, self.inode) and inode != self.inode)
 
     @property
     def is_here(self) -> bool:
@@ -79,6 +94,17 @@ class LeaseState(NamedTuple):
         return not self.exists or (
             holder is not None and holder.is_here and not process.is_alive(holder.pid, holder.start)
         )
+
+
+def identify_folder(workdir: str) -> tuple[str, int]:
+    """Return (path without links, number of the folder) of a workdir; (URL, 0) in a bucket."""
+    if is_remote(workdir):
+        return workdir.rstrip("/"), 0
+    path = os.path.realpath(workdir)
+    try:
+        return path, os.stat(path).st_ino
+    except OSError:  # it does not exist yet
+        return path, 0
 
 
 def parse_holder(raw: bytes) -> Holder | None:

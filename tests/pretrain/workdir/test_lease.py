@@ -5,6 +5,7 @@ system and on a stand-in for a bucket.
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -500,3 +501,67 @@ def test_a_process_without_the_variable_is_left_alone(root):
 def test_where_the_kernel_does_not_watch_a_thread_does(root):
     child = CHILD.replace("import sys, time;", "import sys, time; sys.platform = 'darwin';")
     assert_child_ends(root, PARENT.replace(repr(CHILD), repr(child)))
+
+
+# ---- copies of a workdir ----------------------------------------------------------
+
+
+def test_a_copy_of_a_live_workdir_is_free(tmp_path, capfd):
+    """Its lease names the path and the folder that the holder writes to."""
+    with Lease(tmp_path / "run", "train"):
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        with Lease(tmp_path / "copy", "train") as second:
+            second.verify_held()
+            with pytest.raises(ConfigError, match="is in use by"), Lease(tmp_path / "run", "train"):
+                pass
+            with pytest.raises(ConfigError, match="copy is in use"), Lease(tmp_path / "copy", "x"):
+                pass
+    notice = capfd.readouterr().err
+    assert f"{tmp_path / 'copy'} is a copy of a workdir that process {os.getpid()}" in notice
+
+
+def test_a_moved_or_linked_workdir_is_not_a_copy(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with Lease(tmp_path / "run", "train") as first:
+        first._released.set()
+        first._thread.join()
+        with pytest.raises(ConfigError, match="is in use by"), Lease(tmp_path / "link", "train"):
+            pass
+        (tmp_path / "run").rename(tmp_path / "moved")
+        with pytest.raises(ConfigError, match="is in use by"), Lease(tmp_path / "moved", "train"):
+            pass
+        (tmp_path / "moved").rename(tmp_path / "run")
+
+
+def test_a_workdir_that_was_put_back_under_its_path_is_in_use(tmp_path):
+    with Lease(tmp_path / "run", "train") as first:
+        first._released.set()
+        first._thread.join()
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        (tmp_path / "run").rename(tmp_path / "old")
+        (tmp_path / "copy").rename(tmp_path / "run")  # another folder, the same path
+        with pytest.raises(ConfigError, match="is in use by"), Lease(tmp_path / "run", "train"):
+            pass
+
+
+def test_a_lease_of_an_earlier_version_is_read(tmp_path):
+    path = write_holder(tmp_path / "run")
+    holder = json.loads(path.read_text())
+    del holder["path"], holder["inode"]
+    path.write_text(json.dumps(holder))
+    with pytest.raises(ConfigError, match="is in use by"), Lease(tmp_path / "run", "train"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "workdir", "elsewhere"),
+    [
+        ("gs://a/run", "gs://a/copy", True),
+        ("gs://a/run", "gs://a/run/", False),
+        ("gs://a/run", "/mnt/a/run", False),
+        ("/mnt/a/run", "gs://a/run", False),
+    ],
+)
+def test_in_a_bucket_the_url_decides(path, workdir, elsewhere):
+    holder = Lease("gs://a/run", "train")._me._replace(path=path)
+    assert holder.writes_elsewhere(workdir) is elsewhere
