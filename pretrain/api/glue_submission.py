@@ -79,11 +79,16 @@ def write_submission(
     lines = [format_prediction(task, result) for result in answers]
     unlabelled = sum(result["score" if task == "stsb" else "label"] is None for result in answers)
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f"{name}.tsv")
+    path = locate_submission(folder, name)
     rows = [("index", "prediction"), *zip(numbers, lines)]
     write_atomically(path, "".join(f"{number}\t{line}\n" for number, line in rows))
     note = f", {unlabelled:,} of them without a label" if unlabelled else ""
     report(f"{path}: {len(lines):,} predictions of {workdir}{note}")
+
+
+def locate_submission(folder: str, name: str) -> str:
+    """Return the path of the submission file of a test set."""
+    return os.path.join(folder, f"{name}.tsv")
 
 
 def find_texts(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from data.corpus.paths import check_local
 from data.store.atomic import write_atomically
 from models.config.base import ImageConfig
+from pretrain.cli.output_file import check_output_file
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
 from pretrain.inference.text_records import check_records, read_texts
@@ -169,8 +170,7 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     output = pathlib.Path(args.output)
     if output.suffix != ".html":
         raise ValueError(f"--output {output}: the name must end in .html")
-    if output.exists() and not args.overwrite:
-        raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
+    check_output_file(output, args.overwrite, [args.input, *args.texts])
     if not output.parent.is_dir():
         raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
     if args.length < 2:
@@ -236,6 +236,4 @@ def make_path(args: argparse.Namespace, name: str) -> pathlib.Path:
     """
     path = pathlib.Path(args.images) / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not args.overwrite:
-        raise FileExistsError(f"{path} exists; name another --images, or add --overwrite")
-    return path
+    return check_output_file(path, args.overwrite, [args.input, *args.texts], "--images")

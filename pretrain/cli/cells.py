@@ -12,6 +12,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from data.store.atomic import write_atomically
+from pretrain.cli.output_file import check_output_file
 
 if TYPE_CHECKING:
     from pretrain.inference.cells.best_cells import BestCells
@@ -84,8 +85,7 @@ def check_arguments(args: argparse.Namespace) -> tuple[pathlib.Path, str]:
     output, source = pathlib.Path(args.output), pathlib.Path(args.input)
     if output.suffix != ".html":
         raise ValueError(f"--output {output}: the name must end in .html")
-    if output.exists() and not args.overwrite:
-        raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
+    check_output_file(output, args.overwrite, [source])
     if not output.parent.is_dir():
         raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
     for name in ("characters", "shown"):

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from data.corpus.paths import check_local
+from pretrain.cli.output_file import check_output_file
 from pretrain.cli.prepare_music import check_libraries
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"--{name} {getattr(args, name)}: must be at least 1")
     check_local(args.output, "the files")
     paths = {kind: pathlib.Path(f"{args.output}.{kind}") for kind in ("mid", "svg", "txt")}
-    if not args.overwrite and (existing := [path for path in paths.values() if path.exists()]):
-        raise FileExistsError(f"{existing[0]} exists; name another --output, or add --overwrite")
+    for path in paths.values():
+        check_output_file(path, args.overwrite, [args.prompt])
     check_libraries({"mido"})
     from data.music.encodings import find_encoding
     from data.music.midi_files import format_midi

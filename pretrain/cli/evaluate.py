@@ -19,6 +19,7 @@ from pretrain.api.evaluating import (
     make_text_request,
     score_store,
 )
+from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.cli.prepare import add_reading_arguments
 from pretrain.distributed import processes
 from pretrain.inference import random_head
@@ -109,6 +110,7 @@ def _add_task_arguments(task: argparse._ArgumentGroup) -> None:
     task.add_argument(
         "--output", metavar="FILE", help="write each question with its scores as JSON lines"
     )
+    add_overwrite(task, "FILE")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -186,6 +188,8 @@ def run_task(args: argparse.Namespace) -> int:
     ):
         if is_given:
             raise ValueError(f"give --task or {flag}, not both")
+    if args.output:
+        check_output_file(args.output, args.overwrite, [args.task, args.examples])
     scores, records = evaluate_questions(
         args.workdir,
         args.task,

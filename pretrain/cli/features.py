@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from data.store.atomic import replace_file
+from pretrain.cli.output_file import check_output_file
 from pretrain.distributed import processes
 from pretrain.inference.pooling import POOLINGS
 from pretrain.inference.text_records import read_texts
@@ -117,8 +118,7 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     output = pathlib.Path(args.output)
     if output.suffix not in SUFFIXES:
         raise ValueError(f"--output {output}: the name must end in {' or '.join(SUFFIXES)}")
-    if output.exists() and not args.overwrite:
-        raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
+    check_output_file(output, args.overwrite, [args.input])
     if not output.parent.is_dir():
         raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
     if args.batch_size < 1:

@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from data.corpus.paths import check_local
-from pretrain.api.glue_submission import FILES, SeedScores, write_submission
+from pretrain.api.glue_submission import FILES, SeedScores, locate_submission, write_submission
+from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.terminal import print_notice
 
 
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", metavar="FOLDER", help="folder for the submission files NAME.tsv"
     )
+    add_overwrite(parser, "files of these names in FOLDER")
     parser.add_argument(
         "--batch-size",
         type=int,
@@ -74,6 +76,9 @@ def run(args: argparse.Namespace) -> int:
             "--test NAME=FILE names the test sets and --output FOLDER the folder for their "
             "predictions: give both or neither"
         )
+    for name, _ in tests:
+        path = locate_submission(args.output, name)
+        check_output_file(path, args.overwrite, [args.mismatched, *(file for _, file in tests)])
     if args.batch_size < 1:
         raise ValueError(f"--batch-size {args.batch_size}: must be at least 1")
     runs: dict[str, SeedScores] = {}

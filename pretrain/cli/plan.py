@@ -15,6 +15,7 @@ from typing import Any
 
 from data.corpus.paths import is_remote
 from data.store.atomic import write_atomically
+from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.config import Run, load
 from pretrain.overrides import ConfigError
 
@@ -69,10 +70,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--output", metavar="FILE", help="also write the JSON object to FILE")
+    add_overwrite(parser, "FILE")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compile the run for the machine and print the plan; return 0."""
+    if args.output and not os.path.isdir(args.output):
+        check_output_file(args.output, args.overwrite, [args.config])
     run = load(args.config, args.overrides)
     if bool(args.topology) == bool(args.mesh):
         raise ConfigError(

@@ -8,6 +8,7 @@ from collections.abc import Set
 from typing import Any
 
 from data.store.atomic import write_atomically
+from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.pod.manifests import FORMS
 from pretrain.pod.manifests.manifest_request import PROGRAM, ManifestRequest, check_texts
 
@@ -32,7 +33,7 @@ FLAGS_OF_FORM = {
     "slurm": "nodes tasks gpus time program grace max_restarts create_flag",
     "skypilot": "type spot zone nodes program max_restarts",
 }
-FLAGS_OF_ALL_FORMS = {"name", "env", "form", "output"}
+FLAGS_OF_ALL_FORMS = {"name", "env", "form", "output", "overwrite"}
 ON_SHARED_DISK = ("slurm",)  # forms whose workdir need not be in a bucket
 
 
@@ -41,6 +42,7 @@ def add_manifest_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("manifest", "flags of `pod manifest` alone")
     group.add_argument("--for", dest="form", choices=FORMS, help="form of the file")
     group.add_argument("--output", metavar="FILE", help="write to a file instead of the terminal")
+    add_overwrite(group, "FILE")
     for name, (kind, text) in FLAGS.items():
         group.add_argument(f"--{name}", type=kind, help=text)
 
@@ -57,7 +59,7 @@ def to_flag(field: str) -> str:
 
 def refuse_manifest_flags(action: str, given: Set[str]) -> None:
     """Raise ValueError if a flag of `pod manifest` is given to another action."""
-    refused = given & {"form", "output", *map(to_field, FLAGS)}
+    refused = given & {"form", "output", "overwrite", *map(to_field, FLAGS)}
     if refused:
         flags = ", ".join(map(to_flag, sorted(refused)))
         raise ValueError(f"pod {action} does not take {flags}: for `pod manifest` only")
@@ -103,6 +105,7 @@ def write_manifest(args: argparse.Namespace) -> int:
     """Print the manifest or write it to a file; return the exit status."""
     text = FORMS[args.form](args.manifest)
     if args.output:
+        check_output_file(args.output, args.overwrite)
         write_atomically(args.output, text)
         print(f"# wrote {args.output}")
     else:

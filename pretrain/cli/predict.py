@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pretrain.api.answering import make_formatter
 from pretrain.api.predicting import OPTIONS, Predictor
+from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.inference import random_head, record_files
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="texts per batch (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON lines")
+    add_overwrite(parser, "FILE of --output")
     random_head.add_argument(parser)
 
 
@@ -126,6 +128,8 @@ def run(args: argparse.Namespace) -> int:
     """Answer all texts and print or write the answers; return 0."""
     if bool(args.texts) == bool(args.input):
         raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
+    if args.output:
+        check_output_file(args.output, args.overwrite, [args.input, *args.texts])
     from pretrain.inference.batching import report_progress
     from pretrain.inference.progress import Progress
 

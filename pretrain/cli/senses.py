@@ -11,6 +11,7 @@ import pathlib
 import sys
 
 from data.store.atomic import replace_file
+from pretrain.cli.output_file import check_output_file
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
 from pretrain.inference.text_records import read_texts
@@ -114,8 +115,7 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     output = pathlib.Path(args.output)
     if output.suffix != ".png":
         raise ValueError(f"--output {output}: the name must end in .png")
-    if output.exists() and not args.overwrite:
-        raise FileExistsError(f"{output} exists; name another --output, or add --overwrite")
+    check_output_file(output, args.overwrite, [args.input])
     if not output.parent.is_dir():
         raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
     if len(args.word.split()) != 1 or not any(sign.isalnum() for sign in args.word):

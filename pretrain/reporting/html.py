@@ -8,6 +8,7 @@ import json
 import pathlib
 from typing import Any
 
+from data.corpus.untrusted import open_regular
 from pretrain.terminal import escape
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
@@ -28,6 +29,16 @@ def render_html(name: str, data: Any) -> str:
     before, after = (TEMPLATES / f"{name}.html").read_text(encoding="utf-8").split(DATA_PLACEHOLDER)
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return before + text.translate(JSON_ESCAPES) + after
+
+
+def is_page(path: pathlib.Path, name: str) -> bool:
+    """Return whether a file is a page of the template `name`: its head up to the style is."""
+    head = (TEMPLATES / f"{name}.html").read_text(encoding="utf-8").partition("<style>")[0].encode()
+    try:
+        with open_regular(path) as file:
+            return file.read(len(head)) == head
+    except (OSError, ValueError):  # absent, or not a regular file
+        return False
 
 
 def escape_name(name: str) -> str:

@@ -16,7 +16,7 @@ from data.store.atomic import write_atomically
 from pretrain.config import flatten_config, read_settings
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
-from pretrain.reporting.html import render_html
+from pretrain.reporting.html import is_page, render_html
 from pretrain.reporting.patch_figures import PatchFigures, describe_figures, draw_figures
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
 from pretrain.workdir.retention import find_best_step
@@ -55,6 +55,7 @@ def write_report(
       find_figures: returns what the model of a workdir has learned to see; None for models of text.
 
     Raises:
+      FileExistsError: if the folder has a page or images that no report of this program is.
       FileNotFoundError: if a workdir has no metrics.
       ValueError: if a workdir is given twice, or the folder is not on this machine.
     """
@@ -63,6 +64,7 @@ def write_report(
     if output is None and is_remote(workdirs[0]):
         raise ValueError(f"{workdirs[0]}: name an --output on this machine for its report")
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
+    check_folder(folder, write_images)
     folder.mkdir(parents=True, exist_ok=True)
     figures = {title: find_figures(run.workdir) for title, run in runs.items()}
     described = [describe_run(title, run, figures[title]) for title, run in runs.items()]
@@ -76,6 +78,23 @@ def write_report(
             images.append(folder / ("patches.png" if len(runs) == 1 else f"patches_{number}.png"))
             draw_figures(title, figure, images[-1])
     return [folder / REPORT_NAME, *images]
+
+
+def check_folder(folder: pathlib.Path, write_images: bool) -> None:
+    """Raise FileExistsError if a report would replace files of another program or person.
+
+    The page of an earlier report, whose head no other page has, allows that it and the images
+    beside it are replaced.
+    """
+    page = folder / REPORT_NAME
+    if is_page(page, "report"):
+        return
+    others = sorted(folder.glob("*.png")) if write_images else []
+    if found := next((path for path in (page, *others) if os.path.lexists(path)), None):
+        raise FileExistsError(
+            f"{found} is there, and {folder} has no report of Cloze that may be replaced; name "
+            "another --output"
+        )
 
 
 def read_runs(workdirs: Sequence[str | os.PathLike[str]]) -> dict[str, RunLines]:

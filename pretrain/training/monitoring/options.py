@@ -13,6 +13,7 @@ import re
 from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 
+PROMETHEUS_START = b"# TYPE cloze_"  # of each file that --prometheus has written
 TRACKERS = {"wandb": "Weights & Biases", "mlflow": "MLflow"}
 
 
@@ -93,6 +94,14 @@ def check_prometheus_path(path: str) -> str:
         raise ConfigError(f"--prometheus {path}: there is no folder {folder}")
     if os.path.isdir(path) or not os.access(folder, os.W_OK):
         raise ConfigError(f"--prometheus {path}: it is a folder, or {folder} cannot be written")
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            start = file.read(len(PROMETHEUS_START))
+        if start and start != PROMETHEUS_START:
+            raise ConfigError(
+                f"--prometheus {path}: the file there has metrics of another program; name another "
+                "file"
+            )
     return path
 
 

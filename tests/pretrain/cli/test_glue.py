@@ -177,7 +177,9 @@ def test_one_json_object_is_printed_beside_a_submission(run_of, tmp_path, monkey
     printed = capsys.readouterr()
     assert json.loads(printed.out)["scores"] == pytest.approx({"rte": 70})
     assert "RTE.tsv: 1 predictions" in printed.err
-    assert main(["glue", *words]) == 0
+    assert main(["glue", *words]) == 2
+    assert "RTE.tsv exists; name another --output, or add --over" in capsys.readouterr().err
+    assert main(["glue", *words, "--overwrite"]) == 0
     assert "RTE.tsv: 1 predictions" in capsys.readouterr().out
 
 

@@ -297,7 +297,7 @@ def test_who_waits_is_shown_how_far_it_is(bert, run_predict_verb, tmp_path, monk
     )
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(predict, "CHUNK", 3)
-    assert run_predict_verb(*words)[0] == 0
+    assert run_predict_verb(*words, "--overwrite")[0] == 0
     shown = sys.stderr.getvalue().split(ERASE_LINE)
     assert (
         [line.split("/")[0] for line in shown[1:]] == ["0", "1", "2", "", "3", "4", ""]
