@@ -28,6 +28,7 @@ from data.prepare.job_report import JobReport
 from data.prepare.jobs import Job, Jobs, encode_job, sample_job
 from data.prepare.worker_process import init_worker
 
+SAFE_PATH = "PYTHONSAFEPATH"  # with it, Python does not search the current folder
 PROGRESS_SECONDS = 0.1  # seconds between two updates of the progress bar
 
 
@@ -216,6 +217,22 @@ def _try_job(function: Callable[[Job], Any], job: Job) -> _Outcome:
         return _Outcome(error=error)
 
 
+@contextlib.contextmanager
+def without_current_folder() -> Iterator[None]:
+    """Start Pythons that execute no file of the current folder, such as a socket.py there.
+
+    `multiprocessing` starts them by `python -c`, which searches that folder first.
+    """
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[SAFE_PATH]
+        if before is not None:
+            os.environ[SAFE_PATH] = before
+
+
 class _Worker:
     """A process that runs one job at a time."""
 
@@ -223,7 +240,8 @@ class _Worker:
         self.job: Job | None = None
         self.connection, worker_end = context.Pipe()
         self._process = context.Process(target=_serve_jobs, args=(worker_end,), daemon=True)
-        self._process.start()
+        with without_current_folder():
+            self._process.start()
         worker_end.close()
 
     def start_job(self, function: Callable[[Job], Any], job: Job) -> None:

@@ -22,10 +22,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pretrain.command import PACKAGE
+from pretrain.command import PACKAGE, PREFIX
 from pretrain.distributed.process_identity import PARENT_VARIABLE
 from pretrain.distributed.restarts import Ending, list_heard_stops, supervise_restarts
 from pretrain.distributed.watchdog import HUNG
+from pretrain.hiding import ROOT
 
 GRACE = 20  # seconds that the others have to end by themselves once one has failed
 
@@ -122,8 +123,12 @@ def build_command(
     }
     # All processes are on this machine: loopback is enough.
     environment.pop("JAX_COORDINATOR_BIND_ADDRESS", None)
+    if not PREFIX:  # a checkout, whose packages may be importable by its folder alone
+        paths = (str(ROOT), environment.get("PYTHONPATH"))
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return {
-        "args": [sys.executable, "-m", PACKAGE, *argv],
+        # -P: a json.py in the current folder is not executed.
+        "args": [sys.executable, "-P", "-m", PACKAGE, *argv],
         "env": environment,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT,

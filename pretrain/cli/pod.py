@@ -20,7 +20,7 @@ from pretrain.cli.pod_manifest import (
 )
 from pretrain.cli.verb_check import check_verb
 from pretrain.pod import actions
-from pretrain.pod.environment import build_environment
+from pretrain.pod.environment import build_environment, parse_variables
 from pretrain.pod.gcloud import DryRunPod, GcloudError, Pod, PodRequest
 from pretrain.pod.refusals import find_remedy
 from pretrain.pod.tpu_types import RUNTIMES, count_chips
@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "manifest":
         return write_manifest(args)
     pod = (DryRunPod if args.dry_run else Pod)(
-        args.name, args.zone, args.project, args.connect_flag
+        args.name, args.zone, args.project, args.connect_flag, parse_variables(args.env)
     )
     try:
         return getattr(actions, f"do_{args.action}")(args, pod) or 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import pathlib
 import re
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from pretrain.cli.verbs import VERBS, describe_unknown, parse_arguments
+from pretrain.hiding import ROOT
 from pretrain.terminal import print_error
 
 # Packages that a configuration needs. A laptop that only runs `pod` lacks them.
@@ -39,7 +41,9 @@ def check_verb(argv: Sequence[str], is_shared: bool = False) -> None:
         check_here(argv, is_shared)
     elif has_packages(ENVIRONMENT_PYTHON):
         disk = SHARED_DISK if is_shared else "-"
-        done = subprocess.run([ENVIRONMENT_PYTHON, "-m", __name__, disk, *argv])
+        # -P: no file of the current folder is executed.
+        words = [ENVIRONMENT_PYTHON, "-P", "-m", __name__, disk, *argv]
+        done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)})
         if done.returncode:
             raise SystemExit(done.returncode)
     else:
@@ -55,7 +59,7 @@ def has_packages(python: pathlib.Path) -> bool:
     """Return whether another Python exists and has the packages that a configuration needs."""
     if not python.exists():
         return False
-    words = [python, "-c", f"import {', '.join(PACKAGES)}"]
+    words = [python, "-P", "-c", f"import {', '.join(PACKAGES)}"]
     try:
         return subprocess.run(words, capture_output=True).returncode == 0
     except OSError:  # it cannot be run

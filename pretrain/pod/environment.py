@@ -9,6 +9,7 @@ malloc's; one arena for the hundred threads of a TPU host was never tried), TF_C
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Iterable, Mapping
 
 START = secrets.token_hex(4)  # names the starts of this process on the workers
@@ -62,12 +63,40 @@ def build_environment(workdir: str | None = None, extra: Iterable[str] = ()) -> 
         if workdir or "{workdir}" not in value
     }
     rows = {name: value.format(workdir=(workdir or "").rstrip("/")) for name, value in rows.items()}
-    for item in extra:
+    return dict(sorted((rows | parse_variables(extra)).items()))
+
+
+def parse_variables(items: Iterable[str]) -> dict[str, str]:
+    """Return {name: value} of NAME=VALUE items.
+
+    Raises ValueError for anything else. The message has no value, which may be a secret.
+    """
+    rows = {}
+    for item in items:
         name, equals, value = item.partition("=")
-        if not equals or not (name.isidentifier() and name.isascii()):
-            raise ValueError(f"--env {item!r}: expected NAME=VALUE")
+        if not equals:
+            raise ValueError(f"--env ({len(item)} characters without =): expected NAME=VALUE")
+        if not (name.isidentifier() and name.isascii()):
+            raise ValueError(f"--env {name!r}=...: expected NAME=VALUE")
         rows[name] = value
-    return dict(sorted(rows.items()))
+    return rows
+
+
+def hide_values(text: str, private: Mapping[str, str]) -> str:
+    """Return a text in which the values of --env are replaced by $NAME, but for the shortest.
+
+    A value of one or two characters, such as 1, is no secret, and occurs in any text.
+    """
+    for name, value in sorted(private.items(), key=lambda item: -len(item[1])):
+        for shown in {value, shlex.quote(value), repr(value)[1:-1]}:
+            if len(shown) > 2:
+                text = text.replace(shown, f"${name}")
+    return text
+
+
+def format_exports(variables: Mapping[str, str]) -> str:
+    """Return a script of bash that sets environment variables."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
 def name_start(variables: Mapping[str, str], tree: str) -> dict[str, str]:

@@ -11,10 +11,12 @@ import os
 import pathlib
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pretrain.pod.answers import PodState, WorkerReport, parse_report, parse_state
+from pretrain.pod.environment import START, format_exports, hide_values
 
 # In smaller batches a failing one would end the command before the next.
 ALL_WORKERS = ("--node=all", "--worker=all", "--batch-size=all")
@@ -55,14 +57,22 @@ class Pod:
     """
 
     def __init__(
-        self, name: str, zone: str, project: str | None = None, connect: Sequence[str] = ()
+        self,
+        name: str,
+        zone: str,
+        project: str | None = None,
+        connect: Sequence[str] = (),
+        private: Mapping[str, str] | None = None,
     ) -> None:
         """Name the queued resource.
 
         Args:
           project: Google Cloud project; gcloud's default if None.
           connect: further flags of `ssh` and `scp`.
+          private: the variables of --env. Their values may be secrets, so that no command line, no
+            message and no log has them.
         """
+        self.private = dict(private or {})
         self.name, self.zone = name, zone
         self.project = [f"--project={project}"] if project else []
         self.connect = list(connect)
@@ -108,10 +118,12 @@ class Pod:
                 "then run `gcloud auth login`"
             ) from None
         except subprocess.TimeoutExpired:
-            raise GcloudError(f"no answer in {timeout} s from: {shlex.join(command)}") from None
-        stderr = (done.stderr or "").strip()
+            shown = hide_values(shlex.join(command), self.private)
+            raise GcloudError(f"no answer in {timeout} s from: {shown}") from None
+        stderr = hide_values((done.stderr or "").strip(), self.private)
         if done.returncode:
-            raise GcloudError(stderr or f"status {done.returncode} from: {shlex.join(command)}")
+            shown = hide_values(shlex.join(command), self.private)
+            raise GcloudError(stderr or f"status {done.returncode} from: {shown}")
         if "Could not prepare all" in stderr:  # gcloud then skips whole slices and exits with 0
             raise GcloudError(stderr)
         return done.stdout or ""
@@ -181,11 +193,36 @@ class Pod:
         """Run the pushed tree's `worker.sh` with `arguments` and return the output.
 
         Args:
-          env: environment variables of the script.
+          env: environment variables of the script. Those of --env travel in a file, because
+            command lines are seen in the lists of processes, and gcloud logs them.
           options: as of `run_script`.
         """
-        prefix = ["env", *(f"{name}={value}" for name, value in env.items())] if env else []
+        private = {name: value for name, value in (env or {}).items() if name in self.private}
+        shown = {name: value for name, value in (env or {}).items() if name not in private}
+        if private:
+            shown["CLOZE_ENV"] = self.send_variables(private)
+        prefix = ["env", *(f"{name}={value}" for name, value in shown.items())] if shown else []
         return self.run_script(shlex.join([*prefix, "bash", WORKER_SCRIPT, *arguments]), **options)
+
+    def send_variables(self, variables: Mapping[str, str]) -> str:
+        """Copy variables to all workers, as a file that only its owner reads; return its name.
+
+        `worker.sh` removes it.
+        """
+        name = f".cloze-env-{START}"
+        with tempfile.TemporaryDirectory(prefix="cloze-env-") as folder:  # of mode 0700
+            path = pathlib.Path(folder, "variables")
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+                file.write(format_exports(variables))
+            self.copy_file(path, name)
+        return name
+
+    def copy_file(self, path: pathlib.Path, name: str) -> None:
+        """Copy a file to the home folders of all workers."""
+        target = [str(path), f"{self.name}:{name}"]
+        self.run_command(
+            self.build_command("scp", *ALL_WORKERS, *self.connect, "--quiet", target=target)
+        )
 
     def push_tree(self, path: pathlib.Path, tree: str) -> str:
         """Copy an archive to all workers, unpack it and install its requirements.
@@ -194,10 +231,7 @@ class Pod:
           path: the archive.
           tree: name of the folder to unpack it into.
         """
-        copy = [str(path), f"{self.name}:cloze.tar.gz"]
-        self.run_command(
-            self.build_command("scp", *ALL_WORKERS, *self.connect, "--quiet", target=copy)
-        )
+        self.copy_file(path, "cloze.tar.gz")
         folder = f"cloze/trees/{tree}"
         unpack = f"mkdir -p {folder} && tar -xzf cloze.tar.gz -C {folder}"
         return self.run_script(f"{unpack} && bash {folder}/pretrain/pod/worker.sh install {tree}")
@@ -223,17 +257,24 @@ class DryRunPod(Pod):
         zone: str,
         project: str | None = None,
         connect: Sequence[str] = (),
+        private: Mapping[str, str] | None = None,
         exists: bool = True,
     ) -> None:
         """Name the pod; `exists` is whether the queued resource exists already."""
-        super().__init__(name, zone, project, connect)
+        super().__init__(name, zone, project, connect, private)
         self.exists, self.training_state = exists, "idle"
+
+    def send_variables(self, variables: Mapping[str, str]) -> str:
+        """Print the command that copies the variables, of which no file is written."""
+        name = f".cloze-env-{START}"
+        self.copy_file(pathlib.Path(f"FILE_OF_{'_'.join(variables)}"), name)
+        return name
 
     def run_command(
         self, command: list[str], show: bool = False, timeout: float | None = COMMAND_TIMEOUT
     ) -> str:
         """Print a command and return the answer of a pod on which it succeeds."""
-        print(shlex.join(command))
+        print(hide_values(shlex.join(command), self.private))
         verb, script = command[4], command[-2]
         if verb == "create":
             self.exists = True

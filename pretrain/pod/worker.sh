@@ -15,6 +15,20 @@ mkdir -p "$HOME/cloze/run"
 cd "$HOME/cloze"
 host=$(hostname)
 
+# The values of --env come in a file of the home folder, which CLOZE_ENV names, so that no list of processes has them. It is removed.
+take_variables() {
+  local file=${CLOZE_ENV:-}
+  unset CLOZE_ENV
+  [ -n "$file" ] || return 0
+  if [ ! -f "$HOME/$file" ]; then
+    echo "$host: the variables of --env did not arrive: give the command again" >&2
+    exit 4
+  fi
+  # shellcheck source=/dev/null
+  . "$HOME/$file"
+  rm -f "$HOME"/.cloze-env-*
+}
+
 # The lock is shared, so that two calls at once do not take each other for the training.
 running() { ! flock --shared --nonblock run/lock true; }
 
@@ -186,6 +200,7 @@ now() {
   exec "$HOME/cloze/venv/bin/python" -m pretrain "$@"
 }
 
+take_variables
 case "${1:-}" in
   install | start | hold | now | status | stop | logs) "$@" ;;
   *) echo "worker.sh: no verb '${1:-}'" >&2; exit 2 ;;

@@ -6,13 +6,19 @@ import dataclasses
 import re
 
 from pretrain.command import PREFIX
-from pretrain.pod.environment import build_environment
+from pretrain.pod.environment import build_environment, parse_variables
 
 IMAGE = re.compile(
     r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
 
+# Names of variables whose values no manifest has.
+SECRET = re.compile(r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(_|$)", re.I)
+SECRET_REMEDY = (
+    "let the scheduler pass it: a Secret of Kubernetes, `export` before sbatch, `sky jobs launch "
+    "--env NAME`"
+)
 # The command of a checkout, and that of an installed wheel, which has no .venv.
 PROGRAM = "cloze" if PREFIX else ".venv/bin/cloze"
 
@@ -96,10 +102,18 @@ class ManifestRequest:
 
 def check_texts(request: ManifestRequest) -> None:
     """Raise ValueError if a value cannot be written to any file."""
-    values = [*request.argv, *request.variables, *request.flags, *request.program]
-    for value in values:
+    values = [*request.argv, *request.flags, *request.program]
+    shown = {value: repr(value) for value in values}
+    for name, value in parse_variables(request.variables).items():
+        shown[value] = f"--env {name}=..."
+        if SECRET.search(name) and value:
+            raise ValueError(
+                f"--env {name}=...: a manifest is a file that others read, and this looks like a "
+                f"secret; leave it out, and {SECRET_REMEDY}"
+            )
+    for value, place in shown.items():
         if value != value.encode(errors="replace").decode():
-            raise ValueError(f"{value!r} is not text: it has bytes that are not UTF-8")
+            raise ValueError(f"{place} is not text: it has bytes that are not UTF-8")
     if not request.program:
         raise ValueError("--program: give the words that precede the verb, or leave out the flag")
     for flag in request.flags:

@@ -311,7 +311,12 @@ def test_a_type_has_a_topology_and_hosts(name, topology, hosts, chips):
         ("slurm", ["--connect-flag=-v", "--poll", "9"], "does not take --connect-flag, --poll"),
         ("skypilot", ["--tries", "3", "--yes"], "does not take --tries, --yes"),
         ("skypilot", ["--account", "a"], "pod manifest --for skypilot does not take --account"),
-        ("jobset", ["--env", "A B=1"], "--env 'A B=1': expected NAME=VALUE"),
+        ("jobset", ["--env", "A B=1"], "--env 'A B'=...: expected NAME=VALUE"),
+        (
+            "slurm",
+            ["--env", "WANDB_API_KEY=hunter2"],
+            "--env WANDB_API_KEY=...: a manifest is a file that others read, and this looks like",
+        ),
         ("jobset", ["--env", "NOTE=\udcff"], "is not text: it has bytes that are not UTF-8"),
         ("jobset", ["--grace", "0"], "--grace 0: expected at least 1"),
         ("xpk", ["--name", "a" * 41], "XPK takes at most 40 characters"),

@@ -229,7 +229,7 @@ def test_every_row_of_the_environment_has_its_reason():
     for name, (value, reason) in ENVIRONMENT.items():
         assert value and len(reason.split()) > 8, name
     assert "JAX_COMPILATION_CACHE_DIR" not in build_environment()
-    with pytest.raises(ValueError, match="--env 'A B': expected NAME=VALUE"):
+    with pytest.raises(ValueError, match=r"--env \(3 characters without =\): expected NAME=VALUE"):
         build_environment(extra=["A B"])
 
 
@@ -633,3 +633,46 @@ def test_a_laptop_without_packages_checks_by_the_environment_or_says_that_it_doe
     assert done.returncode == 0 and "would start" in done.stdout
     assert "not checked here: train bert_large" in done.stderr
     assert "This Python has no numpy and no etils" in done.stderr
+
+
+# ---- values of --env, which may be secrets -----------------------------------------
+
+SECRET = "hunter2 it's $HOME `x`"
+
+
+def find_secret(*folders):
+    """Return the files below folders that have a part of SECRET."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return sorted(path.name for path in files if b"hunter2" in path.read_bytes())
+
+
+def test_a_value_of_env_reaches_the_training_and_nothing_else(pod, tmp_path, capfd, monkeypatch):
+    """Not the commands, which lists of processes and gcloud's own log have, nor a file that stays."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    assert main(["pod", "run", *ASK, "--env", f"EXTRA_API_KEY={SECRET}", *TRAIN]) == 0
+    for number in (0, 1):
+        assert f"EXTRA_API_KEY={SECRET}\n" in pod.worker(number, "environment")
+    assert "hunter2" not in "".join(capfd.readouterr())
+    assert "hunter2" not in json.dumps(pod.calls())
+    # The stand-in for Python records its environment.
+    assert set(find_secret(tmp_path)) == {"environment"}
+
+
+@pytest.mark.parametrize("verb", ["ssh", "scp"])
+def test_a_value_of_env_is_not_in_the_message_of_a_failure(pod, tmp_path, capfd, verb):
+    failure = {"on": verb, "fail": f"ERROR: export EXTRA_API_KEY={SECRET}"}
+    pod.plan(*(failure | {"nth": n} for n in range(1, 9)))
+    words = ["pod", "run", *ASK, "--tries", "1", "--env", f"EXTRA_API_KEY={SECRET}", *TRAIN]
+    assert main(words) != 0
+    output = "".join(capfd.readouterr())
+    assert "ERROR: export EXTRA_API_KEY=$EXTRA_API_KEY" in output and "hunter2" not in output
+    assert "hunter2" not in json.dumps(pod.calls())
+
+
+def test_a_dry_run_and_a_malformed_env_show_no_value(cloud, capfd):
+    words = ["pod", "run", "--dry-run", *ASK]
+    assert main([*words, "--env", f"EXTRA_API_KEY={SECRET}", *TRAIN]) == 0
+    for wrong in ("WANDB-API-KEY=hunter2", "hunter2"):
+        assert main([*words, "--env", wrong, *TRAIN]) == 2
+    assert "hunter2" not in "".join(capfd.readouterr())
