@@ -47,12 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one text per line, or a .jsonl, .tsv or .csv file with a column `text`; for a "
         "fine-tuned model, any file that `finetune` reads; of images, their folder",
     )
-    parser.add_argument(
-        "--output",
-        metavar="FILE",
-        help="write JSON lines to FILE instead of printing; for questions, FILE.json becomes "
-        "{id: answer}",
-    )
+    _add_output_arguments(parser)
     parser.add_argument(
         "--top",
         type=int,
@@ -88,9 +83,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="texts per batch (default: %(default)s)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
-    add_overwrite(parser, "FILE of --output")
     random_head.add_argument(parser)
+
+
+def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where the answers go."""
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write JSON lines to FILE instead of printing; for questions, FILE.json becomes "
+        "{id: answer}",
+    )
+    add_overwrite(parser, "FILE of --output")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def _add_decoding_arguments(group: argparse._ArgumentGroup) -> None:
