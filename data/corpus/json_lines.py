@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from data.corpus.byte_files import PROBED_BYTES, refuse_wide_encoding
 from data.corpus.paths import is_remote
 from data.corpus.untrusted import check_regular, find_excess_of_line
 
@@ -34,8 +35,8 @@ def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[Tex
 
     Raises:
       FileNotFoundError: if there is no such file.
-      ValueError: if it is a folder or a pipe, it is not UTF-8 (names the line), or the gzip data
-        is broken.
+      ValueError: if it is a folder or a pipe, it is not UTF-8 (names the line, or the encoding if
+        it is UTF-16 or UTF-32), or the gzip data is broken.
     """
     path = pathlib.Path(source)
     if not path.exists():
@@ -46,6 +47,8 @@ def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[Tex
     )  # several readers read a file twice, which a pipe does not allow
     read = gzip.open if path.suffix == ".gz" else open
     try:
+        with read(path, "rb") as file:
+            refuse_wide_encoding(file.read(PROBED_BYTES), source)
         try:
             with read(path, "rt", encoding="utf-8", newline=newline) as file:
                 yield file

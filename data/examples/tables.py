@@ -50,6 +50,7 @@ def read_table(
             return
         if not any(row):
             continue
+        row = drop_empty_end(row, len(names) if names else 1)
         if names is None:
             names, is_data = find_names(row, place, suffix)
             if not is_data:
@@ -66,6 +67,16 @@ def drop_mark(lines: Iterable[str]) -> Iterator[str]:
     lines = iter(lines)
     yield from (line.removeprefix(BOM.decode()) for line in itertools.islice(lines, 1))
     yield from lines
+
+
+def drop_empty_end(row: list[str], least: int) -> list[str]:
+    """Return a line without the empty columns at its end, of which Excel writes some.
+
+    least: number of columns that are not dropped: those with a name.
+    """
+    while len(row) > least and not row[-1]:
+        row = row[:-1]
+    return row
 
 
 def find_names(row: list[str], place: str, suffix: str) -> tuple[list[str], bool]:

@@ -18,12 +18,14 @@ import collections
 import dataclasses
 import json
 import os
+import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from data.corpus.json_lines import read_json_lines
+from data.vocabulary.word_boundaries import is_without_blanks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +54,19 @@ class InContextQuestion:
 
 
 def join_texts(context: str, choice: str) -> str:
-    """Return a context and a choice as one text."""
-    gap = "" if not context or context[-1].isspace() or not choice or choice[0].isspace() else " "
-    return context + gap + choice
+    """Return a context and a choice as one text, with a blank between two words.
+
+    Scripts such as Chinese and Thai have no blanks between words.
+    """
+    sides = context[-1:], choice[:1]
+    is_joined = not all(sides) or any(map(str.isspace, sides)) or all(map(is_unspaced, sides))
+    return context + ("" if is_joined else " ") + choice
+
+
+def is_unspaced(character: str) -> bool:
+    """Return whether a character is of a script without blanks, or of its punctuation."""
+    is_wide = unicodedata.east_asian_width(character) in "WF"
+    return is_without_blanks(character) or (is_wide and unicodedata.category(character)[0] == "P")
 
 
 def read_questions(path: str | os.PathLike[str]) -> list[InContextQuestion]:

@@ -1,5 +1,6 @@
 """Line files: locations, line ends, byte order marks, gzip, and files of killed writers."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from data.corpus import untrusted
+from data.corpus.byte_files import find_wide_encoding, open_bytes, refuse_binary
 from data.corpus.json_lines import (
     format_json_lines,
     open_text,
@@ -107,3 +109,30 @@ def test_an_incomplete_last_line_is_left_out_and_no_other():
         with pytest.raises(ValueError, match="Expecting"):
             parse_json_lines('{"step"\n' + text)
     assert parse_json_lines("") == [] == parse_json_lines(format_json_lines([]))
+
+
+WIDE = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
+
+
+@pytest.mark.parametrize("encoding", WIDE)
+@pytest.mark.parametrize("suffix", ["txt", "jsonl", "jsonl.gz"])
+def test_a_wide_encoding_is_named(tmp_path, encoding, suffix):
+    path = tmp_path / f"a.{suffix}"
+    content = "a text\n{}\n".encode(encoding)
+    path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
+    name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
+    for read in (lambda: list(read_lines(path)), lambda: list(read_documents(path))):
+        with pytest.raises(ValueError, match=f"not UTF-8 text but {name}; rewrite it: iconv"):
+            read()
+
+
+def read_documents(path):
+    with contextlib.ExitStack() as stack:
+        file, _ = open_bytes(str(path), stack)
+        refuse_binary(file, str(path))
+        yield from file
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"a\0b", b"\0\0\0\0", "Ä text".encode(), bytes(9)])
+def test_other_bytes_are_no_wide_encoding(content):
+    assert find_wide_encoding(content) is None

@@ -67,7 +67,7 @@ def test_the_formats_are_those_of_the_readers():
         (
             "u16",
             {"file_format": "txt"},
-            "u16: is not text but a UTF-16 file; rewrite it in .*iconv",
+            "u16: is not UTF-8 text but UTF-16; rewrite it: iconv -f UTF-16 -t UTF-8",
         ),
         (
             "p.gz",

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from data.config import Data
 from data.examples import labelled_examples, labelled_store
 from data.examples.labelled_examples import Columns, Example, parse_class, parse_score
+from data.examples.tables import read_table
 from data.inspection.batch_report import inspect_batches
 from data.objectives import (
     AnswerSpan,
@@ -402,3 +403,18 @@ def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
                 if not check["passed"]
             ]
             assert broken == [name]
+
+
+def test_empty_columns_at_the_end_of_lines_are_nothing(tmp_path):
+    """Excel writes as many columns as the longest line of a sheet ever had."""
+    path = tmp_path / "a.csv"
+    path.write_text("text,label,,\nwalks,no,,\nruns,yes\nsits,,,\n")
+    with path.open(newline="") as file:
+        rows = [record for _, record in read_table(file, "a.csv", ".csv")]
+    assert rows == [
+        {"text": text, "label": label}
+        for text, label in (("walks", "no"), ("runs", "yes"), ("sits", ""))
+    ]
+    path.write_text("text,label,,\nwalks,no,x,\n")
+    with path.open(newline="") as file, pytest.raises(ValueError, match="a.csv:2: 3 columns"):
+        list(read_table(file, "a.csv", ".csv"))

@@ -338,6 +338,12 @@ def test_texts_are_joined_by_one_space():
         ("a", " b"): "a b",
         ("", "b"): "b",
         ("a", "\nb"): "a\nb",
+        ("今天", "很好"): "今天很好",
+        ("今天，", "很好"): "今天，很好",
+        ("วันนี้", "ดี"): "วันนี้ดี",
+        ("今天 is", "很好"): "今天 is 很好",
+        ("今天", "good"): "今天 good",
+        ("오늘은", "좋다"): "오늘은 좋다",
     }
     assert {pair: join_texts(*pair) for pair in pairs} == pairs
 
