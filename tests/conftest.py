@@ -38,7 +38,7 @@ import sys
 
 import pytest
 
-from tests import forks
+from tests import draws, forks  # noqa: F401 - draws sets the profile of hypothesis
 
 ROOT = pathlib.Path(__file__).parent.parent
 # The slowest files, slowest first. `launch.sh test` starts with them, so that its two processes
