@@ -44,6 +44,7 @@ def find_objectives(own: tuple[type[Objective], ...]) -> tuple[type[Objective], 
 
 
 # {a model's configuration: the objectives that can train it}
+MAX_SIZE = 2**31 - 1  # of a dimension: XLA has indices of 32 bits
 TRAINED_BY: dict[type[Config], tuple[type[Objective], ...]] = {
     **{family.config: find_objectives(family.objectives) for family in FAMILIES.values()},
     ClassifierConfig: (Classification, Regression),
@@ -107,6 +108,8 @@ def validate_run(run: Run) -> None:
             f"saved; set evaluate.every={run.evaluate.every} to a multiple of checkpoint.every="
             f"{run.checkpoint.every}"
         )
+    check_sizes(run.model, "model")
+    check_sizes(run.data, "data")
     for objective in split_objective(run.data.objective).values():
         check_objective(run.model, objective)
     if isinstance(run.data.objective, Mixed):
@@ -131,6 +134,22 @@ def validate_run(run: Run) -> None:
         )
     if run.train.trainable_layers is not None:
         check_trainable_layers(run.model, run.train.trainable_layers)
+
+
+def check_sizes(section: Any, path: str) -> None:
+    """Raise ConfigError, which names the key, for a whole number that no array can be indexed by.
+
+    Args:
+      section: a section of a run; those below it are checked, too.
+      path: its key.
+    """
+    for field in dataclasses.fields(section):
+        value, key = getattr(section, field.name), f"{path}.{field.name}"
+        for part in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(part):
+                check_sizes(part, key)
+        if isinstance(value, int) and abs(value) > MAX_SIZE:
+            raise ConfigError(f"{key}={value}: at most {MAX_SIZE:,}, the largest index of an array")
 
 
 def check_objective(model: Any, objective: Any) -> None:

@@ -118,7 +118,8 @@ class Guard:
     # also made before each save; 0: never.
     replicas: int = 1_000
     # What to do with a run that cannot fit in the devices' memory: refuse it before anything is
-    # compiled, warn and start, or start without an estimate. What only may not fit is a warning.
+    # compiled, warn and start, or start without an estimate. What only may not fit is a warning,
+    # up to 64 times their memory.
     memory_check: Literal["refuse", "warn", "off"] = "refuse"
 
     def __post_init__(self) -> None:

@@ -387,3 +387,13 @@ def test_a_head_and_its_objective_have_the_same_labels(runs):
         and from_json(to_json(weighted)) == weighted
     )
     assert override_run(run, ["model.encoder.depth=3"]).model.encoder.depth == 3
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["model.vocab=1000000000000000", "model.width=4294967296", "data.batch_size=99999999999"],
+)
+def test_a_size_beyond_every_array_is_refused(override):
+    key = override.partition("=")[0]
+    with pytest.raises(ConfigError, match=f"{key}=.*: at most 2,147,483,647"):
+        load("bert_tiny", [override])

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 # Factor of the rows of a traced batch. A residual whose size it divides depends on the rows, since
 # no dimension of a parameter is a multiple of so large a prime number.
 ROW_PRIME = 1009
+MAX_SIZE = 2**31 - 1  # rows
 
 
 def count_shard_bytes(tree: Any, shardings: Any) -> int:
@@ -109,7 +110,10 @@ def count_residuals(run: Run, mesh: Mesh, program: Program) -> int:
     This traces the forward pass. XLA recomputes some of these tensors, and adds temporary ones. A
     CPU computes bfloat16 in float32.
     """
-    rows = run.data.batch_size * ROW_PRIME
+    batch_size = run.data.batch_size
+    if batch_size * ROW_PRIME > MAX_SIZE:  # no array has so many rows
+        batch_size = mesh.shape["data"] * mesh.shape["fsdp"]
+    rows = batch_size * ROW_PRIME
     batch = map_shapes(
         partial(jax.ShapeDtypeStruct, sharding=make_batch_sharding(mesh)), run.data.objective, rows
     )
@@ -134,7 +138,7 @@ def count_residuals(run: Run, mesh: Mesh, program: Program) -> int:
             itemsize = 4 if in_float32 else leaf.dtype.itemsize
             count = leaf.size * itemsize / ROW_PRIME / shards
             total += count / mesh.shape["model"] if is_split else count
-    return int(total)
+    return int(total * run.data.batch_size / batch_size)
 
 
 def _pull_back(

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from collections.abc import Callable, Iterator
+
+from pretrain.host_memory import read_process_limits
 
 # The names of XLA's only class of errors, which has a status code in its message.
 XLA_ERRORS = ("JaxRuntimeError", "XlaRuntimeError")
 STATUS = "RESOURCE_EXHAUSTED"
+# Where no address space is left, as below a small `ulimit -v`: the loader, and Python's threads.
+UNMAPPED = re.compile(
+    "failed to map segment|cannot allocate memory|can't start new thread", re.IGNORECASE
+)
 MAX_CAUSE = 240  # characters
 
 
@@ -18,8 +25,10 @@ class MemoryExhausted(ValueError):
 
 def is_exhaustion(error: BaseException) -> bool:
     """Return whether an error says that memory is exhausted, on a device or on the host."""
+    if type(error).__name__ in XLA_ERRORS:
+        return STATUS in str(error)
     return isinstance(error, MemoryError) or (
-        type(error).__name__ in XLA_ERRORS and STATUS in str(error)
+        isinstance(error, (ImportError, RuntimeError)) and UNMAPPED.search(str(error)) is not None
     )
 
 
@@ -68,5 +77,7 @@ def advise_on_arguments(args: argparse.Namespace) -> str:
             changes.append(f"{flag} {value // 2} (now {value})")
     if getattr(args, "dtype", "") == "float32":
         changes.append("--dtype bfloat16")
+    if limits := read_process_limits():
+        changes.append(f"a higher `ulimit -v` (now {min(limits) >> 10} KiB)")
     changes.append("devices with more memory")
     return f"what takes less: {', or '.join(changes)}"

@@ -26,12 +26,17 @@ if TYPE_CHECKING:
     from pretrain.training.program import Program
 
 
+# Activations that exceed a device's memory so many times: recomputing them saves less.
+HOPELESS = 64
+
+
 def check_memory(run: Run, mesh: jax.sharding.Mesh, program: Program) -> None:
     """Refuse a run that cannot fit in the memory of its devices, and warn of one that may not.
 
-    The state, the batch and the gradients that a loop carries are certain: a run is refused only
-    if they exceed all the memory that a device can have. Activations are an estimate, and other
-    programs may free their memory, so they only make a warning. See `guard.memory_check`.
+    The state, the batch and the gradients that a loop carries are certain: a run is refused if
+    they exceed all the memory that a device can have. Activations are an estimate, and other
+    programs may free their memory, so they make a warning, and a refusal only beyond HOPELESS times
+    that memory. See `guard.memory_check`.
 
     Raises:
       ConfigError: the run cannot fit; the same in all processes.
@@ -43,24 +48,32 @@ def check_memory(run: Run, mesh: jax.sharding.Mesh, program: Program) -> None:
         return
     estimate = estimate_memory(run, mesh, program, with_activations=False)
     if estimate.certain > memory.total:
-        line = describe_refusal(run, mesh, estimate, memory)
-        if run.guard.memory_check == "refuse":
-            raise ConfigError(
-                f"{line}. Nothing was compiled or written; guard.memory_check=warn starts the run "
-                "all the same"
-            )
-        print_warning(line)
+        refuse_run(run, describe_refusal(run, mesh, estimate, memory))
         return
     if is_obviously_small(run, memory.available - estimate.expected):
         return
     estimate = estimate_memory(run, mesh, program)
-    if estimate.expected > memory.available:
+    if estimate.expected > HOPELESS * memory.total:
+        has = f"{memory.name} has {format_bytes(memory.total)}"
+        remedies = describe_remedies(run, mesh, memory.available)
+        refuse_run(run, f"{describe_estimate(estimate)}, and {has}. {remedies}")
+    elif estimate.expected > memory.available:
         print_warning(
             f"{describe_estimate(estimate)}, and {memory.name} has "
             f"{format_bytes(memory.available)} available: it may not fit. "
             f"{describe_remedies(run, mesh, memory.available)}. guard.memory_check=off skips this "
             "estimate"
         )
+
+
+def refuse_run(run: Run, line: str) -> None:
+    """Raise ConfigError with a line on a run that cannot fit, or print it (guard.memory_check)."""
+    if run.guard.memory_check == "refuse":
+        raise ConfigError(
+            f"{line}. Nothing was compiled or written; guard.memory_check=warn starts the run all "
+            "the same"
+        )
+    print_warning(line)
 
 
 def print_warning(line: str) -> None:

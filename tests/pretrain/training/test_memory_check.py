@@ -327,3 +327,35 @@ def test_exhausted_memory_of_other_commands_is_one_line(words, advice, capsys, m
     error = capsys.readouterr().err
     assert error.startswith("error: memory is exhausted (RESOURCE_EXHAUSTED: ")
     assert advice in error and error.count("\n") == 1
+
+
+def test_a_batch_beyond_hope_is_refused(monkeypatch, capsys):
+    run, mesh = change_run(RUNS["bert"], ["data.batch_size=4000000"]), make_one_device_mesh()
+    small = change_run(RUNS["bert"], ["data.batch_size=4000"])
+    program = make_program(run, mesh)
+    estimate = estimate_memory(run, mesh, program)
+    assert estimate.activations == pytest.approx(1000 * estimate_memory(small, mesh).activations)
+    set_memory(monkeypatch, estimate.expected // 65)
+    with pytest.raises(ConfigError, match=r"^a step takes about .* Nothing was compiled"):
+        memory_check.check_memory(run, mesh, program)
+    assert capsys.readouterr().err == ""
+    warned = dataclasses.replace(run, guard=Guard(memory_check="warn"))
+    memory_check.check_memory(warned, mesh, program)
+    assert capsys.readouterr().err.startswith("warning: a step takes about ")
+    set_memory(monkeypatch, estimate.expected // 63)
+    memory_check.check_memory(run, mesh, program)
+    assert capsys.readouterr().err.startswith("warning: a step takes about ")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ImportError("libjax_common.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_an_address_space_that_is_full_is_exhausted_memory(error):
+    with pytest.raises(MemoryExhausted, match="memory is exhausted"), explain_exhaustion(str):
+        raise error
+    with pytest.raises(RuntimeError), explain_exhaustion(str):
+        raise RuntimeError("something else")
