@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Sequence
 from typing import cast
 
@@ -17,6 +18,28 @@ TFDS_NAME = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split
 def is_remote(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a URL, such as gs://..., which epath reads."""
     return "://" in str(path)
+
+
+def check_utf8_path(path: str | os.PathLike[str]) -> None:
+    """Raise ValueError for a path that is not UTF-8: libraries in C++ and Rust open no other."""
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raw = os.fsencode(path)
+    else:
+        return
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{path}: the bytes of this path, {raw!r}, are not UTF-8; name or rename a folder in "
+            "UTF-8"
+        ) from None
+    raise ValueError(
+        f"{path}: this path is {raw.decode()!r} in UTF-8, and Python reads the names of files as "
+        f"{sys.getfilesystemencoding()} here; set PYTHONUTF8=1, or a locale with UTF-8, such as "
+        "LC_ALL=C.UTF-8"
+    )
 
 
 def check_local(output: str | os.PathLike[str], what: str, option: str = "--output") -> None:

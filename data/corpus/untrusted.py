@@ -198,6 +198,24 @@ def check_regular(path: Any, status: os.stat_result) -> None:
         raise ValueError(f"{path}: is {kind}; expected a regular file")
 
 
+def check_special_files(folder: Any) -> None:
+    """Raise ValueError if a folder has a pipe, a device or a socket in the place of a file.
+
+    Whoever opens a pipe waits until somebody writes to it: libraries that read a checkpoint or a
+    vocabulary do not return, and no signal ends the process. Nothing is raised for a folder in a
+    bucket, or one that does not exist. Links to folders are not followed.
+    """
+    if is_remote(folder) or not os.path.isdir(folder):
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                check_special_files(entry.path)
+            elif not entry.is_file(follow_symlinks=False) and not os.path.isdir(entry.path):
+                with contextlib.suppress(FileNotFoundError):  # a link to nothing, removed meanwhile
+                    check_regular(entry.path, os.stat(entry.path))
+
+
 def _is_shared_blob(target: pathlib.Path, cache: pathlib.Path) -> bool:
     """Return whether a file is one that the repositories of a cache of the Hub share.
 

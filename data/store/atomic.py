@@ -44,8 +44,8 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> None
 def replace_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """Yield a path to write to, which replaces `path` when the block ends.
 
-    If the block raises, nothing changes. A link is replaced, and its target stays. A device or pipe
-    is written directly. The last of several writers wins.
+    If the block raises, nothing changes. The permissions of the file stay. A link is replaced, and
+    its target stays. A device or pipe is written directly. The last of several writers wins.
 
     Raises:
       IsADirectoryError: if `path` is a folder.
@@ -59,6 +59,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
         return
     with open_scratch_folder(path, exclusive=False) as scratch:
         yield scratch / path.name
+        _keep_mode(path, scratch / path.name)
         os.replace(scratch / path.name, path)
 
 
@@ -177,6 +178,7 @@ def move_into_place(folder: pathlib.Path, target: pathlib.Path, scratch: pathlib
     """
     old = scratch / REPLACED_FOLDER
     if target.exists() or target.is_symlink():
+        _keep_mode(target, folder)
         os.rename(target, old)
     try:
         os.rename(folder, target)
@@ -185,6 +187,12 @@ def move_into_place(folder: pathlib.Path, target: pathlib.Path, scratch: pathlib
             os.rename(old, target)
         raise
     sync_to_disk(target.parent)
+
+
+def _keep_mode(old: pathlib.Path, new: pathlib.Path) -> None:
+    """Give a new file or folder the permissions of the one that it replaces, if there is one."""
+    if old.exists():
+        new.chmod(stat.S_IMODE(old.stat().st_mode))
 
 
 def sync_to_disk(path: pathlib.Path) -> None:

@@ -12,6 +12,7 @@ from etils import epath
 from data.corpus.buckets import check_bucket
 from data.corpus.json_lines import replace_nonfinite
 from data.corpus.paths import check_local, is_remote
+from data.corpus.untrusted import check_special_files
 from data.store.atomic import write_atomically
 from pretrain.config import flatten_config, read_settings
 from pretrain.reporting.curve_images import draw_curves
@@ -104,6 +105,7 @@ def read_runs(workdirs: Sequence[str | os.PathLike[str]]) -> dict[str, RunLines]
     """
     for workdir in workdirs:
         check_bucket(workdir)
+        check_special_files(workdir)
     folders = [epath.Path(workdir) for workdir in workdirs]
     paths = [
         str(folder) if is_remote(workdir) else os.path.realpath(folder)

@@ -10,7 +10,8 @@ from typing import Any
 from etils import epath
 
 from data.corpus.buckets import check_bucket
-from data.corpus.paths import is_remote
+from data.corpus.paths import check_utf8_path, is_remote
+from data.corpus.untrusted import check_special_files
 from pretrain.config import read_json
 from pretrain.overrides import ConfigError
 
@@ -66,6 +67,7 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
             f"{existing} cannot be written ({error.strerror}); name another --workdir, or change "
             "its permissions"
         ) from error
+    check_special_files(path)
     if is_hugging_face_folder(epath.Path(path)):
         raise ConfigError(
             f"{describe_hugging_face(epath.Path(path))}; to train a new model, name another "
@@ -95,6 +97,7 @@ def check_orbax_path(folder: str | os.PathLike[str]) -> None:
     none of them below a name such as d[1], skips the merge and succeeds; ** it refuses.
     """
     path = str(folder) if is_remote(folder) else os.path.abspath(folder)
+    check_utf8_path(path)
     if found := PATTERN.search(path):
         raise ConfigError(
             f"{path}: Orbax cannot save checkpoints to a path with {found[0]}, which is a pattern; "

@@ -7,6 +7,8 @@ from typing import Any
 from etils import epath
 
 from data.corpus.buckets import check_bucket
+from data.corpus.paths import check_utf8_path
+from data.corpus.untrusted import check_special_files
 from pretrain.config import Run, from_json
 from pretrain.workdir import orbax_manager
 from pretrain.workdir.check import explain_no_workdir
@@ -56,6 +58,8 @@ def restore_recorded_params(
       NotRestored: one cannot be read, and nothing proves that it is damaged.
     """
     check_bucket(workdir)
+    check_utf8_path(workdir)
+    check_special_files(workdir)
     workdir = epath.Path(workdir)
     if not (workdir / "checkpoints").is_dir():
         raise FileNotFoundError(explain_no_workdir(workdir, "checkpoints/"))

@@ -344,3 +344,30 @@ def test_a_lock_that_is_no_file_is_not_waited_for(tmp_path, kind):
         os.mkfifo(lock) if kind == "pipe" else lock.mkdir()
     atomic.write_atomically(tmp_path / "file", "x")
     assert (folder / "new" / "recording.wav").exists() and os.path.lexists(lock)
+
+
+def test_permissions_outlast_a_write(tmp_path):
+    atomic.write_atomically(tmp_path / "file", "one")
+    os.chmod(tmp_path / "file", 0o600)
+    atomic.write_atomically(tmp_path / "file", "two")
+    assert (tmp_path / "file").read_text() == "two"
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o600
+    for content in ("one", "two"):
+        with atomic.replace_folder(tmp_path / "folder") as new:
+            (new / "file").write_text(content)
+        if content == "one":
+            os.chmod(tmp_path / "folder", 0o700)
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o700
+
+
+def test_a_file_with_the_name_of_litter_stays_and_blocks_nobody(tmp_path):
+    (tmp_path / ".file.part-1").write_text("of somebody else")
+    atomic.write_atomically(tmp_path / "file", "one")
+    with atomic.replace_folder(tmp_path / "folder") as new:
+        (tmp_path / ".folder.part-1").write_text("of somebody else")
+        (new / "a").write_text("a")
+    with atomic.replace_folder(tmp_path / "folder") as new:
+        (new / "b").write_text("b")
+    assert (tmp_path / "file").read_text() == "one" and (tmp_path / "folder" / "b").exists()
+    assert (tmp_path / ".file.part-1").read_text() == "of somebody else"
+    assert (tmp_path / ".folder.part-1").read_text() == "of somebody else"
