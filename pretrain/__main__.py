@@ -17,7 +17,7 @@ from pretrain.command import PROGRAM
 from pretrain.distributed import process_identity, processes
 from pretrain.distributed.hang_notice import exit_after_error
 from pretrain.distributed.watchdog import exit_soon
-from pretrain.hiding import find_hiding_file
+from pretrain.hiding import find_hiding_file, find_missing_folder
 from pretrain.jax_settings import check_jax_settings, explain_jax_error
 from pretrain.library_messages import silence_libraries
 from pretrain.lost_output import (
@@ -100,7 +100,7 @@ def run_verb(argv: Sequence[str]) -> int:
     if verb not in VERBS:
         print_error(describe_unknown(verb))
         return 2
-    if line := find_hiding_file():
+    if line := find_missing_folder() or find_hiding_file():
         print_error(line)
         return 2
     silence_libraries()

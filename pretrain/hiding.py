@@ -5,11 +5,21 @@ data.py there would be imported as `data`.
 """
 
 import importlib.util
+import os
 import pathlib
 
 from pretrain.command import PACKAGES, PREFIX
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def find_missing_folder() -> str:
+    """Return a line if the folder in which the command runs was deleted; "" if it is there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "the current folder no longer exists; change to one that does, such as by `cd`"
+    return ""
 
 
 def find_hiding_file(root: pathlib.Path = ROOT) -> str:

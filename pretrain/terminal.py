@@ -84,6 +84,8 @@ class EscapingStream:
             self.write(line)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "stream":  # before `__init__`, as a profiler or `copy` sees it
+            raise AttributeError(name)
         return getattr(self.stream, name)
 
 

@@ -7,6 +7,7 @@ programs are read strictly, except for an incomplete last line. Corpora have the
 
 import contextlib
 import gzip
+import io
 import json
 import os
 import pathlib
@@ -19,24 +20,59 @@ from data.corpus.byte_files import PROBED_BYTES, refuse_wide_encoding
 from data.corpus.paths import is_remote
 from data.corpus.untrusted import check_regular, find_excess_of_line
 
+MAX_LINE = 1 << 24  # characters; a tokenizer takes up to a hundred bytes for each
+MAX_FILE = 1 << 28  # of a file that is read as a whole
 BYTE_ORDER_MARK = "\ufeff"
 
 
 # ---- written by people -------------------------------------------------------
 
 
+class BoundedText(io.TextIOWrapper):
+    """A UTF-8 file whose lines are bounded: half a megabyte of gzip may unpack to one of 300 MB."""
+
+    def __init__(self, file: Any, source: str | os.PathLike[str], newline: str) -> None:
+        super().__init__(file, encoding="utf-8", newline=newline)
+        self._source, self._number = source, 0
+
+    def __next__(self) -> str:
+        if not (line := self.readline()):
+            raise StopIteration
+        return line
+
+    def readline(self, size: int | None = -1) -> str:
+        """Return the next line; raise ValueError for one of more than MAX_LINE characters."""
+        line = super().readline(MAX_LINE + 1)
+        self._number += 1
+        if len(line) > MAX_LINE:
+            raise ValueError(
+                f"{self._source}:{self._number}: a line of more than {MAX_LINE:,} characters; give "
+                "a text a line, and cut a longer one into several"
+            )
+        return line
+
+    def read(self, size: int | None = -1) -> str:
+        """Return the whole file; raise ValueError for one of more than MAX_FILE characters."""
+        text = super().read(MAX_FILE + 1)
+        if len(text) > MAX_FILE:
+            raise ValueError(
+                f"{self._source}: more than {MAX_FILE:,} characters; cut it into several files"
+            )
+        return text
+
+
 @contextlib.contextmanager
 def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[TextIO]:
     """Open a UTF-8 text file; a file whose name ends in .gz is decompressed.
 
-    Args:
-      source: path of the file.
-      newline: as for the built-in `open`.
+      Args:
+        source: path of the file.
+        newline: as for the built-in `open`.
 
-    Raises:
-      FileNotFoundError: if there is no such file.
-      ValueError: if it is a folder or a pipe, it is not UTF-8 (names the line, or the encoding if
-        it is UTF-16 or UTF-32), or the gzip data is broken.
+      Raises:
+        FileNotFoundError: if there is no such file.
+    ValueError: if it is a folder or a pipe, it is not UTF-8 (names the line, or the encoding if
+      it is UTF-16 or UTF-32), has too long a line, or the gzip data is broken.
     """
     path = pathlib.Path(source)
     if not path.exists():
@@ -45,12 +81,12 @@ def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[Tex
     check_regular(
         path, path.stat()
     )  # several readers read a file twice, which a pipe does not allow
-    read = gzip.open if path.suffix == ".gz" else open
+    read: Any = gzip.open if path.suffix == ".gz" else open
     try:
         with read(path, "rb") as file:
             refuse_wide_encoding(file.read(PROBED_BYTES), source)
         try:
-            with read(path, "rt", encoding="utf-8", newline=newline) as file:
+            with BoundedText(read(path, "rb"), source, newline) as file:
                 yield file
         except UnicodeDecodeError as error:  # its position counts from a block, not from the file
             with read(path, "rb") as file:
@@ -128,6 +164,13 @@ def replace_nonfinite(value: Any) -> Any:
         return [replace_nonfinite(each) for each in value]
     limit = sys.float_info.max
     return None if isinstance(value, int | float) and not -limit <= value <= limit else value
+
+
+def format_json(value: Any, ensure_ascii: bool = True, indent: int | None = None) -> str:
+    """Return a value as JSON that every program reads: null in the place of NaN and infinities."""
+    return json.dumps(
+        replace_nonfinite(value), ensure_ascii=ensure_ascii, indent=indent, allow_nan=False
+    )
 
 
 def format_json_lines(values: Iterable[Any], ensure_ascii: bool = True) -> str:

@@ -19,9 +19,12 @@ from typing import Any, NamedTuple
 
 from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
+from data.corpus.untrusted import count_marks, describe_excess
 from data.examples import labelled_examples
 from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 
+# Of JSON in a file: SQuAD 2.0 has about 3 million, with the commas of its texts.
+MAX_VALUES = 30_000_000
 # Replaces one character by one, so that the starts of answers stay right.
 TO_READABLE = labelled_examples.TO_BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
@@ -85,6 +88,8 @@ def read_records(
         return
     with open_text(source) as file:
         text = file.read().removeprefix(BOM.decode())
+    if (count := count_marks(text.encode("utf-8", "surrogatepass"))) > MAX_VALUES:
+        raise ValueError(f"{source}: {describe_excess(count, MAX_VALUES)}")
     try:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:

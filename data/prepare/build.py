@@ -41,6 +41,7 @@ from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
 from data.vocabulary.base import identify_encoding
 from data.vocabulary.load import Vocabulary, read_vocabulary
 
+MAX_WORKERS_PER_CORE = 64
 JOB_BYTES = 4 << 20  # bytes of text in a job
 MIN_PARALLEL_BYTES = (
     2 << 20
@@ -108,7 +109,7 @@ def prepare_store(
     if (existing := _open_existing(output, origin, overwrite)) is not None:
         return PreparedStore(existing, existed=True)
     total = sum(source.size for source in resolved)
-    workers = _choose_workers(workers, total)
+    workers = _choose_workers(workers, total, total // job_bytes + len(resolved))
     output.parent.mkdir(parents=True, exist_ok=True)
     make_pool = beam_runner or functools.partial(LocalPool, workers)
     with (
@@ -189,13 +190,24 @@ def _write_store(
     return seconds
 
 
-def _choose_workers(workers: int | None, total: int) -> int:
-    """Return the number of processes for `total` bytes; 0 stands for this process alone."""
+def _choose_workers(workers: int | None, total: int, jobs: int) -> int:
+    """Return the number of processes; 0 stands for this process alone.
+
+    Args:
+      workers: the number that was asked for, of which those without a job are not started.
+      total: bytes of text.
+      jobs: about so many jobs these bytes are.
+    """
     if workers is None:
         return count_cores() if total > MIN_PARALLEL_BYTES else 0
     if workers < 1:
         raise ValueError(f"--workers {workers}: at least one")
-    return workers
+    if workers > (most := MAX_WORKERS_PER_CORE * count_cores()):
+        raise ValueError(
+            f"--workers {workers}: at most {most}, {MAX_WORKERS_PER_CORE} for each of the "
+            f"{count_cores()} cores that this process may use; one a core is fastest"
+        )
+    return min(workers, max(jobs, count_cores()))
 
 
 def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool) -> Store | None:

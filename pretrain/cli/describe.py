@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from data.corpus.json_lines import format_json
 from pretrain.config import Run, load, to_json
 from pretrain.fields import (
     FieldNote,
@@ -66,12 +67,14 @@ def run(args: argparse.Namespace) -> int:
     run = load(args.config, args.overrides)
     facts = describe_run(run)
     if args.json:
-        print(json.dumps(facts | {"run": json.loads(to_json(run))}))
+        print(format_json(facts | {"run": json.loads(to_json(run))}))
         return 0
     print(f"{args.config}: {type(run.model).__name__}, {run.data.objective.name}")
     print(f"  {'parameters':<28}{facts['parameters']:>20,}")
     for module, size in facts["parameters_by_part"].items():
         print(f"    {module:<26}{size:>20,}")
+    if facts["teacher_parameters"]:
+        print(f"  {'parameters of the teacher':<28}{facts['teacher_parameters']:>20,}")
     names = ["tokens_per_step", "flops_per_token", "flops_per_step", "steps", "tokens", "flops"]
     unit = run.data.objective.unit
     if facts["visible_flops_per_step"] != facts["flops_per_step"]:
@@ -98,7 +101,7 @@ def print_fields(args: argparse.Namespace) -> int:
     if args.page:
         update_page(pathlib.Path(args.page), render_page(sections, notes))
     elif args.json:
-        print(json.dumps([note._asdict() for group in notes.values() for note in group]))
+        print(format_json([note._asdict() for group in notes.values() for note in group]))
     else:
         for kind, group in notes.items():
             print("\n".join([f"{kind.__name__}", *format_notes(group), ""]))
@@ -138,6 +141,7 @@ def describe_run(run: Run) -> dict[str, Any]:
 
     Returns:
       `parameters`; `parameters_by_part`, by the first two names of a parameter's path;
+      `teacher_parameters`, which are in neither and are not trained;
       `tokens_per_step`, the positions of a batch of full rows; `flops_per_token` and
       `flops_per_step`, those of matmuls in the forward and the backward pass, without
       rematerialization, as the papers count them; `visible_flops_per_step`, the same without the
@@ -149,20 +153,27 @@ def describe_run(run: Run) -> dict[str, Any]:
 
     from data.mixed import count_positions
     from models import build
+    from models.config.base import TEACHER
     from pretrain.distributed.sharding import format_path
     from pretrain.training import flops as flop_counts
     from pretrain.training.state import init_params
 
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
     sizes: dict[str, int] = {}
+    teacher = 0
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        module = "/".join(format_path(keys).split("/")[:2])
+        path = format_path(keys)
+        if path.startswith(TEACHER):
+            teacher += math.prod(leaf.shape)
+            continue
+        module = "/".join(path.split("/")[:2])
         sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
     tokens = count_positions(run.data.objective, run.data.batch_size)
     flops, visible_flops = flop_counts.count_step_flops(run)
     return {
         "parameters": sum(sizes.values()),
         "parameters_by_part": sizes,
+        "teacher_parameters": teacher,
         "tokens_per_step": tokens,
         "flops_per_token": round(flops / tokens),
         "flops_per_step": flops,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 
-from data.corpus.json_lines import replace_nonfinite
+from data.corpus.json_lines import format_json
 from pretrain.api.evaluating import (
     TASK_BATCH,
     TEXT_FLAGS,
@@ -143,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         place = {"text": text.path} if text else {"store": str(store), "split": args.split}
         facts = {"step": step, **place, "dtype": dtype}
-        print(json.dumps(replace_nonfinite({**facts, **scores})))
+        print(format_json({**facts, **scores}))
         return 0
     tokens = f"{scores['tokens']:,} tokens, " if text else ""
     print(
@@ -211,9 +210,9 @@ def run_task(args: argparse.Namespace) -> int:
     if args.output:
         with open_line_writer(args.output) as write:
             for record in records:
-                write(json.dumps(replace_nonfinite(record), ensure_ascii=False))
+                write(format_json(record, ensure_ascii=False))
     if args.json:
-        print(json.dumps(replace_nonfinite(scores)))
+        print(format_json(scores))
         return 0
     step, task, dtype = (scores.pop(name) for name in ("step", "task", "dtype"))
     print(f"step {step:,} on {task}, {describe_dtype(dtype)}")

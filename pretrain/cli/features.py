@@ -6,13 +6,13 @@ They are written as arrays (docs/inside.md).
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from data.corpus.json_lines import format_json
 from data.store.atomic import replace_file
 from pretrain.cli.output_file import check_output_file
 from pretrain.distributed import processes
@@ -141,7 +141,7 @@ def write_arrays(
 
     with replace_file(path) as new:
         if path.suffix == ".npz":
-            contents: dict[str, Any] = {**arrays, "about": np.array(json.dumps(about))}
+            contents: dict[str, Any] = {**arrays, "about": np.array(format_json(about))}
             np.savez(new, **contents)
         else:
-            new.write_bytes(save({**arrays}, metadata={"about": json.dumps(about)}))
+            new.write_bytes(save({**arrays}, metadata={"about": format_json(about)}))

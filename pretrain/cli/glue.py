@@ -19,6 +19,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from data.corpus.json_lines import format_json
 from data.corpus.paths import check_local
 from pretrain.api.glue_submission import FILES, SeedScores, locate_submission, write_submission
 from pretrain.cli.output_file import add_overwrite, check_output_file
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if args.mismatched and "mnli" not in runs:
         raise ValueError(f"--mismatched {args.mismatched}: no run of mnli among {available}")
     scores = build_table(runs, args.mismatched)
-    print(json.dumps(scores) if args.json else format_table(scores))
+    print(format_json(scores) if args.json else format_table(scores))
     for name, file in tests:
         # The standard output has one JSON object, or all lines.
         report = print_notice if args.json else print

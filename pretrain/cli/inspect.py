@@ -7,9 +7,10 @@ are compared with the tokenizer that `export` would write.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from data.corpus.json_lines import format_json
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     passed = all(report["passed"] for report in reports.values())
     if args.json:
         mixed = where | {"passed": passed, "parts": reports}
-        print(json.dumps(reports.get("", mixed)))
+        print(format_json(reports.get("", mixed)))
     else:
         for part, report in reports.items():
             print_report(report, part)

@@ -6,13 +6,13 @@ All figures are read from the program that the TPU compiler makes.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from data.corpus.json_lines import format_json
 from data.corpus.paths import is_remote
 from data.store.atomic import write_atomically
 from pretrain.cli.output_file import add_overwrite, check_output_file
@@ -115,9 +115,9 @@ def run(args: argparse.Namespace) -> int:
         print_progress("trying configurations that may fit:")
         facts["tried"] = try_remedies(run, machine, print_progress, args.quick)
     if args.json:
-        print(json.dumps(facts))
+        print(format_json(facts))
     if args.output:
-        write_atomically(args.output, json.dumps(facts, indent=1) + "\n")
+        write_atomically(args.output, format_json(facts, indent=1) + "\n")
     return 0
 
 

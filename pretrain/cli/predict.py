@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from data.corpus.json_lines import format_json
 from pretrain.api.answering import make_formatter
 from pretrain.api.predicting import OPTIONS, Predictor
 from pretrain.cli.output_file import add_overwrite, check_output_file
@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
         check_ids(read_records(), args.output, args.n_best)
     count = 0
     with (
-        Progress(lambda: sum(1 for _ in read_records())) as progress,
+        Progress(lambda: sum(1 for _ in read_records()), trained.noun) as progress,
         open_result_writer(trained, args.output, args.json, by_id) as write_result,
     ):
         for chunk in _split_chunks(read_records(), CHUNK):
@@ -174,9 +174,9 @@ def run(args: argparse.Namespace) -> int:
                 write_result(record, text, result)
                 count += 1
         if not count:
-            raise ValueError(f"{args.input}: contains no texts")
+            raise ValueError(f"{args.input}: contains no {trained.noun}")
     if args.output:
-        print(f"{args.output}: {count:,} texts, step {trained.step:,} of {args.workdir}")
+        print(f"{args.output}: {count:,} {trained.noun}, step {trained.step:,} of {args.workdir}")
     return 0
 
 
@@ -204,7 +204,7 @@ def open_result_writer(
                 f"given_{name}" if name in result else name: value for name, value in record.items()
             }
             write(
-                json.dumps(record | result, ensure_ascii=False)
+                format_json(record | result, ensure_ascii=False)
                 if as_json or output
                 else show(text, result)
             )
@@ -214,7 +214,7 @@ def open_result_writer(
 
         yield collect_answer if by_id else write_result
         if by_id:
-            write(json.dumps(answers, ensure_ascii=False))
+            write(format_json(answers, ensure_ascii=False))
 
 
 def check_ids(

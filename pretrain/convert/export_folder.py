@@ -9,13 +9,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from data.corpus.paths import check_utf8_path
 from data.corpus.untrusted import read_bounded, read_bounded_json
 from data.store.atomic import replace_folder
 from pretrain.convert.safe_folder import CONFIG, INDEX, WEIGHTS, FolderError
 from pretrain.families import FAMILIES
 
+SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # in a message of safetensors
 SHARD_BYTES = 5_000_000_000  # most bytes of a safetensors file
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 # The files of an export, which may also have the folders in SUBFOLDERS. A folder with any other
@@ -68,6 +71,7 @@ def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pat
 
     Raises:
       FolderError: it is remote.
+      ValueError: it is not UTF-8.
       FileExistsError: it exists, and is not empty without `overwrite`, contains files that no
         export writes, or has no README.md that proves it to be an export.
     """
@@ -76,6 +80,7 @@ def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> pat
             f"{output}: an export is written to a folder on this machine; copy it from there"
         )
     output = pathlib.Path(os.path.abspath(output))
+    check_utf8_path(output)
     if output.is_symlink() or (output.exists() and not output.is_dir()):
         raise FileExistsError(f"{output}: exists and is not a folder")
     present = sorted(path.name for path in output.iterdir()) if output.exists() else []
@@ -166,7 +171,12 @@ def _save_shard(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
     """Write a file of tensors with the default permissions; `save_file` alone writes mode 0600."""
     path.touch()
     mode = path.stat().st_mode
-    save_file(tensors, path, metadata={"format": "pt"})
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        if not (found := SYSTEM_ERROR.search(str(error))):
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
     path.chmod(mode)
 
 

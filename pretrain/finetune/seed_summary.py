@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 
+from data.corpus.json_lines import format_json
 from data.store.atomic import write_atomically
 from pretrain.command import PROGRAM
 from pretrain.workdir.retention import find_best_step
@@ -49,7 +49,7 @@ def write_seed_scores(
         workdir: {"step": step} | {name: scores[name] for name in names if name in scores}
         for workdir, (step, scores) in outcomes.items()
     }
-    text = json.dumps({"metric": names[0], "runs": runs, "mean": mean, "spread": spread}, indent=1)
+    text = format_json({"metric": names[0], "runs": runs, "mean": mean, "spread": spread}, indent=1)
     write_atomically(os.path.join(folder, "scores.json"), text + "\n")
     means = (f"{name} {mean[name]:.4f} (spread {spread[name]:.4f})" for name in measured)
     return f"{len(outcomes)} seeds: {', '.join(means)}"

@@ -1,4 +1,4 @@
-"""A progress line on a terminal: how many texts are done, how fast, and the time left."""
+"""A progress line on a terminal: how many texts or images are done, how fast, and the time left."""
 
 import sys
 import time
@@ -17,8 +17,14 @@ class Progress:
     Call `hide` before anything else is printed.
     """
 
-    def __init__(self, count: Callable[[], int]) -> None:
-        """Start the clock; count: returns the number of all texts, called only on a terminal."""
+    def __init__(self, count: Callable[[], int], noun: str = "texts") -> None:
+        """Start the clock.
+
+        Args:
+          count: returns the number of all texts, called only on a terminal.
+          noun: what is counted.
+        """
+        self.noun = noun
         self.out, self.shown = sys.stderr, False
         self.began, self.last = time.perf_counter(), float("-inf")
         self.total = count() if is_redrawable(self.out) else None
@@ -30,7 +36,7 @@ class Progress:
         self.hide()
 
     def show(self, done: float) -> None:
-        """Show that `done` texts are done, unless the last update is too recent."""
+        """Show that `done` of them are done, unless the last update is too recent."""
         now = time.perf_counter()
         if self.total is None or now - self.last < SECONDS:
             return
@@ -39,10 +45,11 @@ class Progress:
         if done >= 1:
             digits = 0 if rate >= 10 else 1
             speed = (
-                f"  {rate:,.{digits}f} texts/s  {format_duration((self.total - done) / rate)} left"
+                f"  {rate:,.{digits}f} {self.noun}/s  "
+                f"{format_duration((self.total - done) / rate)} left"
             )
         erase_line(self.out)
-        self.out.write(f"{int(done):,}/{self.total:,} texts{speed}")
+        self.out.write(f"{int(done):,}/{self.total:,} {self.noun}{speed}")
         self.out.flush()
         self.shown = True
 

@@ -64,6 +64,11 @@ class Trained:
         return self.encoding
 
     @property
+    def noun(self) -> str:
+        """What it reads, in a line that counts them."""
+        return "images" if isinstance(self.encoding, ImageEncoding) else "texts"
+
+    @property
     def body(self) -> tuple[Any, Any]:
         """(configuration, parameters) of the model that `get_body_config` returns."""
         model = self.run.model

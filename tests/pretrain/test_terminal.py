@@ -145,3 +145,9 @@ def test_an_error_is_one_escaped_line(capsys, tmp_path):
     )
     assert main(["tr\x1b[31mai\nn"]) == 2
     assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_stream_can_be_looked_at_before_it_is_made():
+    made = EscapingStream.__new__(EscapingStream)  # as a profiler sees `self` in `__init__`
+    assert not hasattr(made, "shape")
+    assert hasattr(EscapingStream(io.StringIO()), "getvalue")

@@ -61,11 +61,16 @@ def format_scores(rows: Sequence[Mapping[str, Any]], step: int) -> str:
         [
             *lines,
             *(
-                f"| {format_score_name(shown[name])} | {value:.5g} |"
+                f"| {format_score_name(shown[name])} | {_format_score(value)} |"
                 for name, value in scores.items()
             ),
         ]
     )
+
+
+def _format_score(value: Any) -> str:
+    """Return a score as text; metrics.jsonl has null for NaN, as of a run that has diverged."""
+    return f"{value:.5g}" if isinstance(value, int | float) else "not finite"
 
 
 def _shorten_score_names(names: Iterable[str]) -> dict[str, str]:

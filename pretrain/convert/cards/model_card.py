@@ -17,7 +17,7 @@ from data.mixed import describe_objective, split_objective
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from data.vocabulary.base import Vocabulary
-from models.config.base import Config
+from models.config.base import TEACHER, Config
 from models.config.heads import ChoiceConfig, HeadedConfig, SpanReaderConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_family
@@ -64,7 +64,8 @@ def make_card(trained: TrainedModel, dtype: str = "float32", place: str = "FOLDE
     """
     run = trained.run
     family = find_model_family(run.model)
-    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
+    own = {name: part for name, part in trained.params.items() if f"{name}/" != TEACHER}
+    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(own))
     sections = [
         "---\nlibrary_name: transformers\n"
         f"pipeline_tag: {find_task(run.model)}\ntags: [{family.tokenizer_name}]\n"

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from data.corpus import untrusted
+from data.corpus import json_lines, untrusted
 from data.corpus.byte_files import find_wide_encoding, open_bytes, refuse_binary
 from data.corpus.json_lines import (
+    format_json,
     format_json_lines,
     open_text,
     parse_json_lines,
@@ -136,3 +137,49 @@ def read_documents(path):
 @pytest.mark.parametrize("content", [b"", b"a", b"a\0b", b"\0\0\0\0", "Ä text".encode(), bytes(9)])
 def test_other_bytes_are_no_wide_encoding(content):
     assert find_wide_encoding(content) is None
+
+
+def refuse_constant(name):
+    raise AssertionError(name)
+
+
+def test_json_that_is_printed_has_no_nan():
+    value = {"nan": float("nan"), "scores": [float("inf"), 1.5, -float("inf")], "é": True}
+    text = format_json(value, ensure_ascii=False)
+    assert json.loads(text, parse_constant=refuse_constant) == {
+        "nan": None,
+        "scores": [None, 1.5, None],
+        "é": True,
+    }
+    assert "é" in text and "\n" in format_json(value, indent=1)
+
+
+def test_a_line_that_unpacks_to_more_than_the_bound_is_refused(tmp_path):
+    path = tmp_path / "lines.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "a"}\n{"text": "' + b"a" * 300_000_000 + b'"}\n', 1))
+    lines = read_json_lines(path)
+    assert next(lines)[1] == {"text": "a"}
+    with pytest.raises(ValueError, match=rf"^{path}:2: a line of more than 16,777,216 characters"):
+        next(lines)
+
+
+def test_a_whole_file_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_lines, "MAX_FILE", 1000)
+    (tmp_path / "squad.json").write_text("x" * 1001)
+    with (
+        pytest.raises(ValueError, match="squad.json: more than 1,000 characters"),
+        open_text(tmp_path / "squad.json") as file,
+    ):
+        file.read()
+    (tmp_path / "squad.json").write_text("x" * 1000)
+    with open_text(tmp_path / "squad.json") as file:
+        assert file.read() == "x" * 1000
+
+
+@pytest.mark.parametrize("newline", ["", "\n"])
+def test_a_bounded_file_has_the_lines_of_python(tmp_path, newline):
+    (tmp_path / "lines").write_bytes(b"a\rb\r\nc\n\nd")
+    with open_text(tmp_path / "lines", newline) as file:
+        lines = list(file)
+    with open(tmp_path / "lines", encoding="utf-8", newline=newline) as file:
+        assert lines == list(file)

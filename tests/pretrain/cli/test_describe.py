@@ -101,3 +101,14 @@ def test_only_the_text_after_the_marker_is_replaced(tmp_path):
     page.write_text("by hand")
     with pytest.raises(ConfigError, match="page.md has no line <!-- Below"):
         update_page(page, "| new |\n")
+
+
+def test_the_parameters_of_a_teacher_are_counted_apart(capsys):
+    assert main(["describe", "distilbert_base", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["parameters"] == 66_985_530  # as transformers' DistilBertForMaskedLM has
+    assert facts["parameters"] == sum(facts["parameters_by_part"].values())
+    assert not any(name.startswith("teacher") for name in facts["parameters_by_part"])
+    assert facts["teacher_parameters"] > 1.6 * facts["parameters"]
+    assert main(["describe", "bert_tiny", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["teacher_parameters"] == 0
