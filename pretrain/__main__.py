@@ -9,6 +9,7 @@ from pretrain.cli.verbs import (
     VERBS,
     WITHOUT_JAX,
     describe_unknown,
+    explain_disk_error,
     import_verb,
     is_result_printed,
     parse_arguments,
@@ -115,7 +116,7 @@ def run_verb(argv: Sequence[str]) -> int:
             raise
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
-        print_error(explain_jax_error(error) or error)
+        print_error(explain_jax_error(error) or explain_disk_error(error, args) or error)
         return exit_after_error(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

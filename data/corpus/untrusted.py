@@ -201,9 +201,9 @@ def check_regular(path: Any, status: os.stat_result) -> None:
 def check_special_files(folder: Any) -> None:
     """Raise ValueError if a folder has a pipe, a device or a socket in the place of a file.
 
-    Whoever opens a pipe waits until somebody writes to it: libraries that read a checkpoint or a
-    vocabulary do not return, and no signal ends the process. Nothing is raised for a folder in a
-    bucket, or one that does not exist. Links to folders are not followed.
+    A process that opens a pipe waits until somebody writes to it: libraries that read a checkpoint
+    or a vocabulary do not return, and no signal ends the process. Nothing is raised for a folder in
+    a bucket, or one that does not exist. Links to folders are not followed.
     """
     if is_remote(folder) or not os.path.isdir(folder):
         return

@@ -9,6 +9,7 @@ import keyword
 from collections.abc import Sequence
 from typing import Any
 
+from data.store.atomic import DISK_ERRORS
 from pretrain.command import PROGRAM
 
 # {verb: help text}. Its module is imported when the verb is called, so that `--help` needs neither
@@ -64,6 +65,19 @@ def is_result_printed(argv: Sequence[str]) -> bool:
         return True
     has_file = any(word.partition("=")[0] == "--output" for word in argv)
     return argv[0] in PRINTING and not has_file
+
+
+def explain_disk_error(error: Exception, args: argparse.Namespace) -> str:
+    """Return a line for a full or broken disk whose error names no file; "" for any other error.
+
+    Libraries that draw and pack write to open files, whose errors have no names.
+    """
+    is_nameless = isinstance(error, OSError) and error.filename is None
+    if not (is_nameless and error.errno in DISK_ERRORS):
+        return ""
+    given = (vars(args).get(name) for name in ("output", "images", "workdir"))
+    place = next((place for place in given if isinstance(place, str)), "the result")
+    return f"{place}: {error.strerror}, while it was written"
 
 
 def import_verb(verb: str) -> Any:

@@ -13,7 +13,7 @@ from data.corpus.buckets import check_bucket
 from data.corpus.json_lines import replace_nonfinite
 from data.corpus.paths import check_local, is_remote
 from data.corpus.untrusted import check_special_files
-from data.store.atomic import write_atomically
+from data.store.atomic import name_in_disk_errors, write_atomically
 from pretrain.config import flatten_config, read_settings
 from pretrain.reporting.curve_images import draw_curves
 from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
@@ -73,11 +73,13 @@ def write_report(
     write_atomically(folder / REPORT_NAME, page)
     if not write_images:
         return [folder / REPORT_NAME]
-    images = draw_curves({title: run.rows for title, run in runs.items()}, folder)
-    for number, (title, figure) in enumerate(figures.items(), 1):
-        if figure:
-            images.append(folder / ("patches.png" if len(runs) == 1 else f"patches_{number}.png"))
-            draw_figures(title, figure, images[-1])
+    with name_in_disk_errors(folder):
+        images = draw_curves({title: run.rows for title, run in runs.items()}, folder)
+        for number, (title, figure) in enumerate(figures.items(), 1):
+            if figure:
+                name = "patches.png" if len(runs) == 1 else f"patches_{number}.png"
+                images.append(folder / name)
+                draw_figures(title, figure, images[-1])
     return [folder / REPORT_NAME, *images]
 
 

@@ -6,13 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from pretrain.__main__ import main
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
-from tests.faults.conftest import make_texts
+from tests import forks
+from tests.faults.conftest import FAULTY, make_texts
 
 
 def assert_sound(workdir, restorable, run):
@@ -137,4 +139,76 @@ def test_prepare_on_a_full_disk_names_the_folder_and_the_free_bytes(
     (disk / "ballast").unlink()
     command = ["prepare", text, "--output", disk / "store", *words]
     assert main([str(word) for word in command]) == 0
+    record_property("full disks told", 1)
+
+
+# ---- every verb that writes ----------------------------------------------------
+
+WRITERS = {
+    "export": ["export"],
+    "export for JAX": ["export", "--format", "jax"],
+    "features": ["features", "--input", "TEXTS", "--layers", "all", "--pooling", "none"],
+    "attention": ["attention", "fox dog river"],
+    "average": ["average", "--last", "2"],
+    "predict": ["predict", "--input", "TEXTS"],
+    "report": ["report"],
+}
+NAMES = {"features": ["f.npz", "f.safetensors"], "attention": ["a.html"], "predict": ["p.jsonl"]}
+
+
+@pytest.mark.parametrize("title", WRITERS)
+def test_a_verb_that_writes_names_the_file_on_a_full_disk(
+    finished, small_disk, refused, tmp_path, record_property, title
+):
+    (verb, *words), disk = WRITERS[title], small_disk("1m")
+    fill_disk(disk, leave=3_000)
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(f"{text[:12]} [MASK]" for text in make_texts(200)))
+    words = [texts if word == "TEXTS" else word for word in words]
+    before = list_tree(disk)
+    for name in NAMES.get(verb, ["folder"]):
+        line = refused(verb, *words, "--workdir", finished[1], "--output", disk / name)
+        assert "No space left on device" in line and str(disk / name) in line
+        if verb != "report":  # the page and its images are files of their own
+            assert list_tree(disk) == before
+    record_property("full disks told", 1)
+
+
+def test_images_of_a_report_are_named_on_a_full_disk(
+    finished, small_disk, refused, tmp_path, record_property
+):
+    pytest.importorskip("matplotlib")
+    words = ["report", "--workdir", str(finished[1]), "--output"]
+    assert main([*words, str(tmp_path / "report")]) == 0
+    page, *images = sorted((tmp_path / "report").iterdir(), key=lambda path: path.suffix != ".html")
+    assert images
+    disk = small_disk("4m")
+    fill_disk(disk, leave=page.stat().st_size + 3 * 4096)
+    line = refused(*words, disk / "report")
+    assert "No space left on device" in line and f"{disk / 'report'}" in line
+    record_property("full disks told", 1)
+
+
+def test_an_export_beyond_the_largest_file_names_the_file(
+    finished, command, tmp_path, record_property
+):
+    """`ulimit -f`: 100 kB, less than the weights have."""
+    code = (
+        "import resource, sys, pretrain.__main__ as program\n"
+        "import jax, pretrain.publish.export\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))\n"
+        "sys.exit(program.main(sys.argv[1:]))"
+    )
+    words = ["export", "--workdir", finished[1], "--output", tmp_path / "folder"]
+    done = forks.run(
+        [sys.executable, "-c", code, *map(str, words)],
+        cwd=FAULTY.parents[2],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "File too large" in line and str(tmp_path / "folder") in line
+    assert "Traceback" not in done.stderr and not (tmp_path / "folder").exists()
     record_property("full disks told", 1)
