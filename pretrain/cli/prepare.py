@@ -43,7 +43,8 @@ HELP = {
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "maximal bytes of text to train on, sampled evenly from all of it "
     "(default: 10000000)",
-    "workers": "number of processes; the result does not depend on it (default: one per core)",
+    "workers": "number of processes, at most 64 a core; the result does not depend on it (default: "
+    "one per core)",
     "overwrite": "replace an existing store",
     "runner": "Apache Beam runner to use instead of local processes: DirectRunner (on this "
     "machine, for a trial), DataflowRunner, FlinkRunner, SparkRunner, ... or the full name of a "

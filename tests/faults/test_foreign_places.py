@@ -3,6 +3,7 @@ written there.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -131,3 +132,70 @@ def test_a_refusal_comes_before_jax(configured, tmp_path, root, record_property)
     status, imported, seconds = done.stdout.split()
     assert (status, imported) == ("2", "False") and float(seconds) < 5
     record_property("seconds of CPU", round(float(seconds), 2))
+
+
+FILES = ("config.json", "metrics.jsonl", "goodput.json", "source.json", "environment.jsonl")
+
+
+@pytest.mark.parametrize("name", [*FILES, "pinned", "vocabulary/pieces.json", "checkpoints/12/a"])
+def test_a_pipe_in_a_workdir_is_refused_by_every_verb(
+    configured, copied, refused, tmp_path, record_property, name
+):
+    """Opening a pipe waits for a writer, and SIGTERM does not end the wait."""
+    workdir, place = copied[1], copied[1] / name
+    place.unlink(missing_ok=True)
+    os.mkfifo(place)
+    output = tmp_path / "output"
+    for words in (
+        ["train", configured("bert")[0]],
+        ["predict", "fox [MASK]"],
+        ["export", "--output", output],
+        ["report", "--output", output],
+    ):
+        line = refused(*words, "--workdir", workdir)
+        assert f"{place}: is a named pipe; expected a regular file" in line
+    assert not output.exists()
+    record_property("refused", 1)
+
+
+def test_a_pipe_in_a_store_is_refused(configured, refused, tmp_path, record_property):
+    path, _, store = configured("bert")
+    shutil.copytree(store.path, tmp_path / "store")
+    generation = next(path for path in (tmp_path / "store").iterdir() if path.is_dir())
+    os.mkfifo(generation / "pipe")
+    words = ["train", path, "--workdir", tmp_path / "run", f"data.store={tmp_path / 'store'}"]
+    assert f"{generation}/pipe: is a named pipe" in refused(*words)
+    record_property("refused", 1)
+
+
+def test_a_workdir_that_is_not_utf8_is_refused(configured, copied, refused, tmp_path):
+    workdir = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    line = refused("train", configured("bert")[0], "--workdir", workdir)
+    assert "are not UTF-8" in line and not os.path.exists(workdir)
+    copied[1].rename(workdir)
+    assert "are not UTF-8" in refused("predict", "fox [MASK]", "--workdir", workdir)
+
+
+def test_a_path_that_is_utf8_in_a_locale_without_it_names_the_locale():
+    code = "import data.corpus.paths as p, sys; p.check_utf8_path(sys.argv[1])"
+    environ = os.environ | {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "caf\u00e9".encode()],
+        env=environ,
+        capture_output=True,
+        text=True,
+    )
+    assert "set PYTHONUTF8=1" in done.stderr and "is 'caf\\xe9' in UTF-8" in done.stderr
+
+
+def test_a_deleted_current_folder_is_named(tmp_path, root):
+    code = (
+        "import os, sys, pretrain.__main__ as program\n"
+        "os.mkdir(sys.argv[1]); os.chdir(sys.argv[1]); os.rmdir(sys.argv[1])\n"
+        "sys.exit(program.main(['describe', 'bert_tiny']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "gone"], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("error: the current folder no longer exists; ")

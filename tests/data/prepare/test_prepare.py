@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data.corpus import sources
-from data.prepare import jobs
+from data.prepare import build, jobs
 from data.prepare.build import PrepareRequest, prepare_store
 from data.prepare.summary import format_summary
 from data.store import writer
@@ -353,3 +353,10 @@ def test_rates_of_huge_numbers_are_shares():
     request = PrepareRequest(("a", "b", "c"), temperature=400.0)
     assert request.compute_rates([10**7, 0, 10**7]) == [0.5, 0, 0.5]
     assert request.compute_rates([10**6, 1, 10**7]) == [0, 0, 1]
+
+
+def test_no_worker_is_started_without_a_job():
+    cores = build.count_cores()
+    assert build._choose_workers(8 * cores, 1000, jobs=1) == cores
+    assert build._choose_workers(8 * cores, 1 << 30, jobs=4 * cores) == 4 * cores
+    assert build._choose_workers(2 * cores, 1 << 30, jobs=4 * cores) == 2 * cores

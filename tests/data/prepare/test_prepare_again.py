@@ -308,6 +308,7 @@ def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
         ),
         (["builtin", "--output", "gs://bucket/s"], "must be on this machine"),
         (["builtin", "--workers", "0"], "--workers 0"),
+        (["builtin", "--workers", "100000"], "--workers 100000: at most "),
         (["builtin", "--rates", "1,2"], "2 rates for 1 sources"),
         (
             ["builtin", "--scratch", "gs://bucket/scratch"],

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import pathlib
 import subprocess
 import sys
 import time
@@ -217,3 +218,10 @@ def test_an_option_that_is_given_twice_keeps_both(verb, before, option):
     import_verb(verb).add_arguments(parser)
     given = getattr(parser.parse_args([*before, option, "1", "2", option, "3"]), option.strip("-"))
     assert [str(value) for value in given] == ["1", "2", "3"]
+
+
+def test_json_is_printed_by_one_function():
+    """`json.dumps` writes NaN, which is no JSON; `format_json` writes null."""
+    for verb in VERBS:
+        path = pathlib.Path(import_verb(verb).__file__)
+        assert "json.dump" not in path.read_text(), f"{path}: use data.corpus.json_lines"

@@ -5,6 +5,7 @@ import pytest
 from data.config import Data
 from data.objectives import PermutationLm
 from pretrain.config import Run
+from pretrain.convert.cards.card_data import format_scores
 from pretrain.convert.cards.model_card import find_task, make_card, make_loading_lines
 from pretrain.convert.read_write import write_model
 from pretrain.inference.fill_mask import MaskFiller
@@ -30,3 +31,10 @@ def test_the_code_of_an_xlnet_fills_a_gap(tmp_path, capsys):
     assert best["probability"] == pytest.approx(float(shares.max()), abs=1e-5)
     card = make_card(trained)
     assert "It fills gaps (`[MASK]`)" in card and find_task(model) == "text-generation"
+
+
+def test_a_score_that_is_not_finite_is_said():
+    """metrics.jsonl has null for it."""
+    rows = [{"step": 4, "heldout_loss": None, "heldout_perplexity": 2.5}]
+    lines = format_scores(rows, 4).splitlines()
+    assert "| loss | not finite |" in lines and "| perplexity | 2.5 |" in lines
