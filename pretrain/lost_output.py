@@ -94,6 +94,8 @@ class GuardedStream:
             print(f"{self.name} is lost ({reason}): the work goes on without it", file=sys.stderr)
 
     def __getattr__(self, name: str) -> Any:
+        if name == "stream":  # before `__init__`, as a profiler or `copy` sees it
+            raise AttributeError(name)
         return getattr(self.stream, name)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as some
 
 from pretrain.__main__ import main
 from pretrain.console import make_console
+from pretrain.lost_output import GuardedStream
 from pretrain.terminal import (
     ERASE_LINE,
     NOTEBOOK_WIDTH,
@@ -147,7 +148,9 @@ def test_an_error_is_one_escaped_line(capsys, tmp_path):
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_a_stream_can_be_looked_at_before_it_is_made():
-    made = EscapingStream.__new__(EscapingStream)  # as a profiler sees `self` in `__init__`
+@pytest.mark.parametrize("kind", [EscapingStream, GuardedStream])
+def test_a_stream_can_be_looked_at_before_it_is_made(kind):
+    made = kind.__new__(kind)  # as a profiler sees `self` in `__init__`
     assert not hasattr(made, "shape")
-    assert hasattr(EscapingStream(io.StringIO()), "getvalue")
+    made.stream = io.StringIO()
+    assert hasattr(made, "getvalue")
