@@ -175,7 +175,7 @@ def format_json(value: Any, ensure_ascii: bool = True, indent: int | None = None
 
 def format_json_lines(values: Iterable[Any], ensure_ascii: bool = True) -> str:
     """Return the values as JSON, one a line, each line with its end."""
-    return "".join(json.dumps(value, ensure_ascii=ensure_ascii) + "\n" for value in values)
+    return "".join(format_json(value, ensure_ascii) + "\n" for value in values)
 
 
 def parse_json_lines(text: str) -> list[Any]:

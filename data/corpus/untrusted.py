@@ -205,15 +205,22 @@ def check_special_files(folder: Any) -> None:
     or a vocabulary do not return, and no signal ends the process. Nothing is raised for a folder in
     a bucket, or one that does not exist. Links to folders are not followed.
     """
-    if is_remote(folder) or not os.path.isdir(folder):
+    if is_remote(folder):
         return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                check_special_files(entry.path)
-            elif not entry.is_file(follow_symlinks=False) and not os.path.isdir(entry.path):
-                with contextlib.suppress(FileNotFoundError):  # a link to nothing, removed meanwhile
-                    check_regular(entry.path, os.stat(entry.path))
+    try:
+        with os.scandir(folder) as found:
+            entries = [*found]
+    except OSError:  # it is absent, removed meanwhile, or closed to this user, as its reader says
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            check_special_files(entry.path)
+        elif not entry.is_file(follow_symlinks=False) and not os.path.isdir(entry.path):
+            try:
+                status = os.stat(entry.path)
+            except OSError:  # a link to nothing, or removed meanwhile
+                continue
+            check_regular(entry.path, status)
 
 
 def _is_shared_blob(target: pathlib.Path, cache: pathlib.Path) -> bool:
