@@ -64,7 +64,11 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
       model: a module of `models.build`.
       params: its parameters; stacked or unstacked, sharded or not.
       *arguments: the arguments of the method.
-      method: a method that applies one stack of layers once; else a ValueError is raised.
+      method: a method that applies one stack of layers once.
+
+    Raises:
+      ValueError: the method applies another number of stacks, or a layer stands outside of its
+        stack, so that the states are not the embeddings and the output of each layer.
     """
     hidden_states, weights, attention_names = [], {}, []
 
@@ -106,15 +110,29 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
         variables, sowing = {"params": params}, ["intermediates"]
         output, sown = plain.apply(variables, *arguments, method=method, mutable=sowing)
     if sown:
-        return _read_sown(output, sown["intermediates"])
-    if len(hidden_states) != 1:
+        seen = _read_sown(output, sown["intermediates"])
+    elif len(hidden_states) != 1:
         raise ValueError(
             f"{type(model).__name__}.{method} goes through {len(hidden_states)} stacks of layers; "
             "one can be observed at a time"
         )
-    last = output[0] if isinstance(output, tuple) else output
-    tuples = {name: tuple(layers) for name, layers in weights.items()}
-    return LayerActivations(output, (*hidden_states[0][:-1], last), tuples)
+    else:
+        last = output[0] if isinstance(output, tuple) else output
+        tuples = {name: tuple(layers) for name, layers in weights.items()}
+        seen = LayerActivations(output, (*hidden_states[0][:-1], last), tuples)
+    _check_count(model, method, len(seen.hidden_states))
+    return seen
+
+
+def _check_count(model: Any, method: str, num_states: int) -> None:
+    """Raise ValueError unless there is a hidden state before the first layer and after each."""
+    depth = model.config.depths[-1 if method == "decode" else 0]
+    if num_states != depth + 1:
+        raise ValueError(
+            f"{type(model).__name__}.{method} has {num_states} hidden states, and a model of "
+            f"{depth} layers should have {depth + 1}: put all of its layers in one Stack, and let "
+            "`depths` of its configuration count them"
+        )
 
 
 def _read_sown(output: Any, sown: Any) -> LayerActivations:

@@ -28,3 +28,8 @@ class BartConfig(ModelConfig):
     depth: int = 6
     decoder_depth: int = 6  # [layers] of the decoder
     attention_dropout: float = 0.0  # rate, of the attention weights; the paper gives none
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The layers of the encoder and of the decoder."""
+        return self.depth, self.decoder_depth

@@ -56,6 +56,11 @@ class ModelConfig(Config):
     remat: bool = False  # recompute activations in the backward pass, which saves memory
 
     @property
+    def depths(self) -> tuple[int, ...]:
+        """The layers of each stack, in the order of the computation: encoder, then decoder."""
+        return (self.depth,)
+
+    @property
     def keeps_state(self) -> bool:
         """Whether the model carries a state from each row to the same row of the next batch.
 
@@ -204,6 +209,11 @@ class PatchConfig(ImageConfig):
     def grid_size(self) -> int:
         """The number of patches along each side of an image."""
         return self.image_size // self.patch_size
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The layers of the one stack."""
+        return (self.depth,)
 
     @property
     def num_tokens(self) -> int:

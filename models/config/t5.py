@@ -24,3 +24,8 @@ class T5Config(ModelConfig):
     buckets: int = 32  # buckets of relative positions
     max_distance: int = 128  # [tokens] distance from which on all positions share a bucket
     epsilon: float = 1e-6
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The layers of the encoder and of the decoder."""
+        return self.depth, self.decoder_depth

@@ -22,3 +22,8 @@ class TransformerConfig(ModelConfig):
     num_heads: int = 8
     mlp: int = 2048
     attention_dropout: float = 0.0  # rate, of the attention weights; the paper has none
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The layers of the encoder and of the decoder."""
+        return self.depth, self.decoder_depth

@@ -135,7 +135,7 @@ def check_layers_and_heads(
     if not model.has_attention:
         other = "" if isinstance(model, ImageConfig) else FEATURES
         raise ValueError(f"a {type(model).__name__} has no attention{other}")
-    depth = min(model.depth, getattr(model, "decoder_depth", model.depth))
+    depth = min(model.depths)
     for name, numbers, most in (("layers", layers, depth), ("heads", heads, model.num_heads)):
         if wrong := [number for number in numbers or () if not 1 <= number <= most]:
             raise ValueError(f"--{name} {wrong[0]}: the model has {name} 1 to {most}")

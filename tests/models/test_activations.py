@@ -11,6 +11,9 @@ import pytest
 from models import build
 from models.activations import capture_activations
 from models.config.gpt3 import Gpt3Config
+from models.gpt import Gpt, GptEmbeddings, make_layer
+from models.layers.stack import Stack
+from models.layers.wiring import PostNormLayer
 
 GPT3 = Gpt3Config(vocab=50, length=32, width=24, num_heads=3, depth=4, mlp=40, window=3)
 VALID = jnp.arange(9) < jnp.array([[9], [6]])
@@ -85,3 +88,27 @@ def test_capturing_leaves_no_trace(make, bert_config):
     before = print_jaxpr()
     observe_jitted(model, params, TOKENS, VALID, method="encode")
     assert print_jaxpr() == before
+
+
+class FirstLayerApart(Gpt):
+    """A decoder whose first layer has other modules than the rest, and stands before their stack."""
+
+    def setup(self):
+        c = self.config
+        layer = make_layer(c, PostNormLayer, self.ops)
+        self.embeddings, self.first = GptEmbeddings(c, self.ops), layer()
+        self.decoder = Stack(layer, c.depth - 1, scan=c.scan, ops=self.ops)
+
+    def run_layers(self, token_ids, train, step, masked_positions):
+        x_BLD = self.first(self.embeddings(token_ids, train, step), train)
+        return self.decoder(x_BLD, train)
+
+
+def test_a_layer_outside_of_the_stack_is_no_embedding(tiny_configs):
+    """Its output would be layer 0, and every layer after it off by one."""
+    model = FirstLayerApart(tiny_configs["gpt"])
+    params = model.init(jax.random.key(0), TOKENS)["params"]
+    with pytest.raises(
+        ValueError, match="FirstLayerApart.compute_states has 2 hidden states, .* have 3"
+    ):
+        observe_jitted(model, params, TOKENS, method="compute_states")

@@ -196,9 +196,7 @@ def _list_facts(
     headed: Any = run.model
     objective: Any = run.data.objective
     model: Any = getattr(headed, "encoder", headed)
-    depth = f"{model.depth}"
-    if hasattr(model, "decoder_depth"):
-        depth += f" + {model.decoder_depth}"
+    depth = " + ".join(map(str, model.depths))
     yield "parameters", f"{size:,}"
     yield (
         "shape",
