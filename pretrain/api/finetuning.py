@@ -19,6 +19,7 @@ from pretrain.finetune.encoders import check_start
 from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.multitask import combine_examples, split_task_arguments
 from pretrain.finetune.start import make_run, open_start, prepare_workdir
+from pretrain.terminal import print_notice
 from pretrain.training.monitoring.options import make_monitoring
 from pretrain.workdir.check import check_workdir_path
 
@@ -137,6 +138,7 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
     from pretrain.distributed.preflight import preflight_accelerators
     from pretrain.distributed.sharding import make_mesh
     from pretrain.evaluation.task_metrics import check_run_metrics
+    from pretrain.finetune.later_export import describe_refusal
     from pretrain.training.loop import check_run_program
 
     preflight_accelerators()
@@ -155,10 +157,12 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
     for workdir in workdirs:
         check_workdir_path(workdir)
     check_run_program(base, make_mesh(base.mesh))
-    results = []
+    refusal, results = describe_refusal(base, pretrained.vocabulary), []
     for seed, workdir, monitoring in zip(seeds, workdirs, watched, strict=True):
         run = override_run(base, [f"train.seed={seed}"])
         prepare_workdir(workdir, run, pretrained, request, examples)
+        if refusal and not results:
+            print_notice(f"this model will have no Hugging Face folder: {refusal}")
         results.append(train_watched(run, workdir, began, monitoring))
         if results[-1].signal:
             break

@@ -3,7 +3,7 @@
 The encoder's names are those of its family's map; the head's are in head_maps.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from pretrain.convert import find_model_family, name_map, renamed_tensors
 from pretrain.convert.head_maps import HEAD_CONVERSIONS, HeadConversion, list_unread_modules
 from pretrain.convert.pretrained import CONVERTERS, Converter, make_renamer
 from pretrain.families import FAMILIES
-from pretrain.families.family_record import HuggingFaceMap
+from pretrain.families.family_record import JAX_FOLDER, HuggingFaceMap
 
 # The subfolders of an export: a fine-tuned model has no second model.
 subfolders: tuple[str, ...] = ()
@@ -55,6 +55,16 @@ def from_hf(
     )
     encoder = {name: flat[name] for name in init_params["encoder"]}
     return {"encoder": encoder} | {name: flat[name] for name in head}, report
+
+
+def check_map(config: HeadedConfig, paths: Iterable[str]) -> None:
+    """Raise ValueError unless the maps of an encoder and its head name all parameters, and no more.
+
+    paths: of the parameters, whose values are not needed.
+    """
+    rules, depths, _ = make_headed_map(config)
+    own = name_map.unstack_paths((path.removeprefix("encoder/") for path in paths), depths)
+    name_map.check_paths(own, name_map.expand_rules(rules, depths))
 
 
 def make_headed_map(
@@ -126,7 +136,7 @@ def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]
     if head.suffix in head_map.lacking:
         raise ValueError(
             f"transformers has no {name}: this model cannot be exported to a Hugging Face folder. "
-            "`export --format jax` writes a folder that JAX opens without Cloze"
+            f"{JAX_FOLDER}"
         )
     converter = Converter(find_model_family(config))
     described = {

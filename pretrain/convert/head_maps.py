@@ -18,7 +18,6 @@ from models.config.heads import (
 from pretrain.convert import find_model_family
 from pretrain.families.family_record import HeadMap
 from pretrain.families.labels import name_labels, read_labels
-from pretrain.families.rules import map_linear
 
 
 class HeadConversion(NamedTuple):
@@ -152,14 +151,14 @@ HEAD_CONVERSIONS: dict[type[HeadedConfig], HeadConversion] = {
     ),
     TaggerConfig: HeadConversion(
         "ForTokenClassification",
-        lambda head_map: map_linear("classifier/out", "classifier"),
+        lambda head_map: head_map.tags,
         describe_tags,
         read_tags,
         reads_rows=False,
     ),
     SpanReaderConfig: HeadConversion(
         "ForQuestionAnswering",
-        lambda head_map: map_linear("span/out", "qa_outputs"),
+        lambda head_map: head_map.spans,
         describe_spans,
         read_spans,
         reads_rows=False,

@@ -6,7 +6,7 @@ Our parameters are exported to their tensors, and their tensors fill our paramet
 import dataclasses
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -142,18 +142,32 @@ def export_tensors(params: dict[str, Any], rules: Rules, depths: Depths) -> dict
     Raises ValueError, which names a parameter without a rule or a rule without a parameter.
     """
     matches, leaves = expand_rules(rules, depths), flatten_layers(params, depths)
-    paths = {path for match in matches for path in match.ours}
-    if leaves.keys() != paths:
-        raise ValueError(
-            "the parameters are not those of the configuration: "
-            f"{format_names(paths - leaves.keys())} missing, "
-            f"{format_names(leaves.keys() - paths)} without a rule"
-        )
+    check_paths(leaves.keys(), matches)
     tensors = {}
     for match in matches:
         exported = _export_match(match, [leaves[path].astype(np.float32) for path in match.ours])
         tensors |= zip(match.theirs, map(np.ascontiguousarray, exported), strict=True)
     return tensors
+
+
+def check_paths(paths: Iterable[str], matches: Sequence[Match]) -> None:
+    """Raise ValueError, which names an unstacked path without a rule or a rule without a path."""
+    found, known = set(paths), {path for match in matches for path in match.ours}
+    if found != known:
+        raise ValueError(
+            "the parameters are not those of the configuration: "
+            f"{format_names(known - found)} missing, {format_names(found - known)} without a rule"
+        )
+
+
+def unstack_paths(paths: Iterable[str], depths: Depths) -> Iterator[str]:
+    """Yield the paths of parameters with unstacked layers, as `flatten_layers` has them."""
+    for path in paths:
+        stack, is_stacked, rest = path.partition("/layers/")
+        if is_stacked:
+            yield from (f"{stack}/layer_{i}/{rest}" for i in range(depths[stack]))
+        else:
+            yield path
 
 
 def _export_match(match: Match, leaves: Sequence[np.ndarray]) -> Sequence[np.ndarray]:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Fields = tuple[tuple[str, str, Any], ...]
 
 CLASSIFIER = map_linear("classifier/out", "classifier")
+SPANS = map_linear("span/out", "qa_outputs")
+JAX_FOLDER = "`export --format jax` writes a folder that JAX opens without Cloze"
 
 
 def describe_padding(config: ModelConfig, vocabulary: "Vocabulary") -> dict[str, Any]:
@@ -36,6 +38,8 @@ class HeadMap:
     renamed_classes: {the usual end of a class name: this family's}.
     classifier: rules of the head that classifies a row.
     choice: rules of the head for multiple choice; None: those of `classifier`.
+    tags: rules of the head that scores tags.
+    spans: rules of the head that scores the first and the last token of an answer.
     pooler: their name of the linear map that heads of every token do not have.
     renamed_in_classifier: {their name in a pretrained model: their name in a classifier}.
     dropout: (their key of the dropout before the last layer, the rate of an absent key, where None
@@ -51,6 +55,8 @@ class HeadMap:
     renamed_classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     classifier: Rules = CLASSIFIER
     choice: Rules | None = None
+    tags: Rules = CLASSIFIER
+    spans: Rules = SPANS
     pooler: str | None = None
     renamed_in_classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
     dropout: tuple[str, float | None] | None = ("classifier_dropout", None)
@@ -294,7 +300,6 @@ class Family:
         if self.hugging_face is None:
             raise ValueError(
                 f"transformers has no {self.title}: a {self.config.__name__} can neither be "
-                "exported to a Hugging Face folder nor imported from one. `export --format jax` "
-                "writes a folder that JAX opens without Cloze"
+                f"exported to a Hugging Face folder nor imported from one. {JAX_FOLDER}"
             )
         return self.hugging_face

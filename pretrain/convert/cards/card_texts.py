@@ -27,17 +27,15 @@ def make_generation_lines(prompt: str) -> tuple[str, str]:
     )
 
 
-# {task, or `Family.use`: (what the model does, the class that loads it, lines of Python that use
-# it)}. A value is inserted by `format_code` in the first and by `format_literal` in the last.
+# {task, or `Family.use`: (what the model does, lines of Python that use it)}. A value is inserted
+# by `format_code` in the first and by `format_literal` in the last.
 USES = {
     "fill-mask": (
         "It fills gaps ({gap})",
-        "AutoModelForPreTraining",
         ('pipeline("fill-mask", model="{folder}")("It is a {gap}.")',),
     ),
     "fill-mask by a query": (
         "It fills gaps ({gap})",
-        "AutoModelForCausalLM",
         (
             'ids = tokenizer("It is a {gap}.", return_tensors="pt", return_token_type_ids=False)',
             "is_gap = (ids.input_ids == tokenizer.mask_token_id).float()[:, None]",
@@ -48,7 +46,6 @@ USES = {
     ),
     "feature-extraction": (
         "It detects words that do not belong in a text, and its generator fills gaps ({gap})",
-        "AutoModelForPreTraining",
         (
             "# above 0: this token is probably not the original one",
             'print(model(**tokenizer("It is a text.", return_tensors="pt")).logits)',
@@ -57,22 +54,18 @@ USES = {
     ),
     "text2text-generation": (
         "It fills gaps ({gap})",
-        "AutoModelForSeq2SeqLM",
         make_generation_lines("It is a {gap}."),
     ),
     "translation": (
         "It writes the target text of a source text, as in its training pairs",
-        "AutoModelForSeq2SeqLM",
         make_generation_lines("It is a test."),
     ),
     "text-classification": (
         "It predicts the label or the score of a text, or of a pair of texts",
-        "AutoModelForSequenceClassification",
         ('pipeline("text-classification", model="{folder}")("It is a text.")',),
     ),
     "token-classification": (
         "It predicts the tag of each word",
-        "AutoModelForTokenClassification",
         (
             'pipeline("token-classification", model="{folder}", '
             'aggregation_strategy="first")("It is a text.")',
@@ -80,7 +73,6 @@ USES = {
     ),
     "multiple-choice": (
         "It chooses the text that continues another one, or that answers a question",
-        "AutoModelForMultipleChoice",
         (
             'ids = tokenizer(["He opens the door."] * 2, ["He goes in.", "It rains."], '
             'padding=True, return_tensors="pt")',
@@ -90,12 +82,10 @@ USES = {
     ),
     "text2text": (
         "It writes the answers that it was trained on ({prompt})",
-        "AutoModelForSeq2SeqLM",
         make_generation_lines("{prompt}"),
     ),
     "question-answering": (
         "It finds the answer to a question in a text",
-        "AutoModelForQuestionAnswering",
         (
             'ids = tokenizer("Who sleeps?", "The fox sleeps.", return_tensors="pt")',
             "scores = model(**ids)",
@@ -105,10 +95,31 @@ USES = {
     ),
     "text-generation": (
         "It continues a text",
-        "AutoModelForCausalLM",
         make_generation_lines("It is a"),
     ),
 }
+
+
+# {end of the name of a class: the Auto class of transformers that opens its folder}. Of any other
+# class it is "AutoModel" before the same end.
+AUTO_CLASSES = {
+    "LMHeadModel": "AutoModelForCausalLM",
+    "ModelWithLMHead": "AutoModelForCausalLM",
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "MTModel": "AutoModelForSeq2SeqLM",
+    "ForImageClassificationWithTeacher": "AutoModelForImageClassification",
+}
+
+
+def name_auto_class(architecture: str) -> str:
+    """Return the class of transformers that opens every folder of an architecture.
+
+    architecture: of config.json, such as BertForPreTraining.
+    """
+    for end, auto_class in AUTO_CLASSES.items():
+        if architecture.endswith(end):
+            return auto_class
+    return "AutoModel" + architecture[architecture.index("For") :]
 
 
 def format_code(text: object) -> str:

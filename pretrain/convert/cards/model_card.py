@@ -28,9 +28,10 @@ from pretrain.convert.cards.card_texts import (
     format_code,
     format_literal,
     format_size,
+    name_auto_class,
 )
 from pretrain.convert.encodings import image_card
-from pretrain.convert.head_maps import list_unread_modules
+from pretrain.convert.head_maps import HEAD_CONVERSIONS, list_unread_modules
 from pretrain.families import Family
 
 
@@ -101,7 +102,14 @@ def is_fine_tuned(run: Run) -> bool:
     return isinstance(run.model, HeadedConfig) or isinstance(run.data.objective, Text2Text)
 
 
-def find_use(run: Run) -> tuple[tuple[str, str, Sequence[str]], dict[str, str]]:
+def find_auto_class(config: Config) -> str:
+    """Return the class of transformers that opens the folder of a model."""
+    if head := HEAD_CONVERSIONS.get(type(config)):
+        return f"AutoModel{head.suffix}"
+    return name_auto_class(find_model_family(config).require_hugging_face().architecture)
+
+
+def find_use(run: Run) -> tuple[tuple[str, Sequence[str]], dict[str, str]]:
     """Return the entry of USES for a run, and the values of its placeholders."""
     objective, prompt = run.data.objective, ""
     family = find_model_family(run.model)
@@ -124,8 +132,9 @@ def make_sample_input(objective: Text2Text) -> str:
 def make_loading_lines(run: Run, encoding: Vocabulary | ImageEncoding, folder: str) -> list[str]:
     """Return lines of Python that load an export and use it."""
     if isinstance(encoding, ImageEncoding):
-        return image_card.list_loading_lines(cast(Any, run.model), format_literal(folder))
-    (_, auto_class, lines), values = find_use(run)
+        auto_class, config = find_auto_class(run.model), cast(Any, run.model)
+        return image_card.list_loading_lines(config, auto_class, format_literal(folder))
+    ((_, lines), values), auto_class = find_use(run), find_auto_class(run.model)
     values = {
         "folder": folder,
         "gap": _find_gap_token(find_model_family(run.model), encoding),
@@ -261,7 +270,7 @@ def _describe_limits(trained: TrainedModel, family: Family) -> str:
     if isinstance(trained.encoding, ImageEncoding):
         return "\n\n".join(image_card.LIMITS)
     gap = format_code(_find_gap_token(family, trained.vocabulary))
-    (does, *_), values = find_use(trained.run)
+    (does, _), values = find_use(trained.run)
     values = {name: format_code(value) for name, value in values.items()}
     use = f"{does.format(gap=gap, **values)}; it follows no instructions"
     use += (

@@ -5,7 +5,6 @@ from models.config.base import ImageConfig
 from pretrain.convert.cards.card_texts import format_code
 
 SHOWN_CLASSES = 20
-AUTO_CLASS = "AutoModelForImageClassification"
 LIMITS = (
     "It predicts one of its classes for every image, also for an image of none of them.",
     "It repeats what its images and labels show, errors and prejudices included. Nothing but the "
@@ -14,16 +13,17 @@ LIMITS = (
 )
 
 
-def list_loading_lines(config: ImageConfig, folder: str) -> list[str]:
+def list_loading_lines(config: ImageConfig, auto_class: str, folder: str) -> list[str]:
     """Return lines of Python that load an export and use it.
 
+    auto_class: the class of transformers that opens it.
     folder: its path, as the inside of a Python string.
     """
     mode = "RGB" if config.channels == 3 else "L"
     return [
         "from PIL import Image",
-        f"from transformers import AutoImageProcessor, {AUTO_CLASS}",
-        f'model = {AUTO_CLASS}.from_pretrained("{folder}")',
+        f"from transformers import AutoImageProcessor, {auto_class}",
+        f'model = {auto_class}.from_pretrained("{folder}")',
         f'processor = AutoImageProcessor.from_pretrained("{folder}")',
         f'image = Image.open("image.png").convert("{mode}")',
         'logits = model(**processor(image, return_tensors="pt")).logits',

@@ -1,7 +1,9 @@
 """Causal decoders learn to classify and to choose, from a pretrained workdir."""
 
+import dataclasses
 import json
 import pathlib
+import re
 
 import jax
 import numpy as np
@@ -13,18 +15,21 @@ from data.objectives import CausalLm
 from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.gpt2 import Gpt2Config
-from models.config.heads import ChoiceConfig
+from models.config.heads import ChoiceConfig, ClassifierConfig
 from models.config.lstm_lm import LstmLmConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer
 from pretrain.config import Run
 from pretrain.convert.read_write import write_model
+from pretrain.families import FAMILIES
+from pretrain.families.family_record import CLASSIFIER
 from pretrain.finetune.encoders import make_head_objective
+from pretrain.finetune.later_export import describe_refusal
 from pretrain.finetune.predict_choices import ChoicePredictor
 from pretrain.inference.trained import Trained
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.checkpoints import read_run
-from tests.pretrain.finetune.encoders import draw_params, make_decoders
+from tests.pretrain.finetune.encoders import draw_params, make_decoders, make_encoders
 
 WORDS = "the a fox dog river stone runs sees near old".split()
 DECODERS = {
@@ -98,6 +103,29 @@ def test_a_decoder_that_chooses_has_no_class_in_transformers(vocabularies, tmp_p
     with pytest.raises(ValueError, match="transformers has no GPT2ForMultipleChoice"):
         write_model(tmp_path / "out", model, params, vocabularies["gpt2"])
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_cannot_be_exported_is_said_before_it_begins(vocabularies, monkeypatch):
+    """What its class, its sizes, its vocabulary or its map of names lacks; without any weight."""
+    decoder, words = make_decoders()["gpt2"], vocabularies["gpt2"]
+
+    def describe(model, vocabulary=words):
+        objective = make_head_objective(model)
+        return describe_refusal(Run(model=model, data=Data(objective=objective)), vocabulary)
+
+    assert describe(ClassifierConfig(encoder=decoder)) is None
+    line = describe(ChoiceConfig(encoder=decoder))
+    assert re.fullmatch(".* no GPT2ForMultipleChoice: .* `export --format jax` writes .*", line)
+    narrow = dataclasses.replace(make_decoders()["gpt"], mlp=24)
+    line = describe(ClassifierConfig(encoder=narrow), vocabularies["gpt"])
+    assert "model.mlp=24" in line and line.count("`export --format jax`") == 1
+    line = describe(ClassifierConfig(encoder=make_encoders()["bert"]))
+    assert "a bert tokenizer needs" in line
+    family = FAMILIES["gpt2"]
+    broken = dataclasses.replace(family.hugging_face.head_map, classifier=CLASSIFIER)
+    hf_map = dataclasses.replace(family.hugging_face, head_map=broken)
+    monkeypatch.setitem(FAMILIES, "gpt2", dataclasses.replace(family, hugging_face=hf_map))
+    assert "classifier/out/bias missing" in describe(ClassifierConfig(encoder=decoder))
 
 
 def test_choices_are_scored_at_their_last_token(vocabularies, tmp_path):

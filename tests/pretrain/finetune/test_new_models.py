@@ -114,6 +114,8 @@ def test_the_same_command_continues_a_run_and_seeds_differ(files, tmp_path, caps
     printed = capsys.readouterr()
     assert (printed.out + printed.err).count("continuing after step 3") == 2
     assert "2 seeds: accuracy" in printed.out
+    notice = "this model will have no Hugging Face folder: transformers has no deep averaging"
+    assert printed.err.count(notice) == 1  # before the first run
     tables = [
         open_trained(tmp_path / "w" / name).params["encoder"]["layer_0"]["kernel"]
         for name in ("seed-0", "seed-1")
