@@ -122,13 +122,16 @@ def draw_points(
       path: a path or a binary file.
 
     Returns:
-      How many words around points found no room, and the letters that no installed font has.
+      How many words around points found no room, and the letters in the picture that no installed
+      font has.
     """
-
     kinds = [kind or "no sense given" for kind in dict.fromkeys(labels)]
-    families, missing = choose_fonts([*around, *kinds, *projected, title])
+    shown = around if len(around) <= MAX_ANNOTATED else ()
+    families, missing = choose_fonts([*shown, *kinds, *projected, title])
     with using_fonts(families):
-        return _draw_figure(projected, labels, around, title, path), missing
+        drawn = _draw_figure(projected, labels, shown, title, path)
+    letters = set().union(*drawn, *kinds, *projected, title)
+    return len(shown) * len(projected) - len(drawn), [one for one in missing if one in letters]
 
 
 def _draw_figure(
@@ -137,8 +140,11 @@ def _draw_figure(
     around: Sequence[str],
     title: str,
     path: str | os.PathLike[str] | Any,
-) -> int:
-    """Draw the picture of `draw_points` and return how many words found no room."""
+) -> list[str]:
+    """Draw the picture of `draw_points` and return the words around points that found room.
+
+    around: the words around each point; () for none.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -164,11 +170,11 @@ def _draw_figure(
         for text in legend.get_texts():
             text.set_parse_math(False)
     figure.suptitle(title, parse_math=False)
-    left_out = 0
-    if len(around) <= MAX_ANNOTATED:
+    drawn = []
+    if around:
         figure.draw_without_rendering()  # the layout that the places of the words depend on
         figure.set_layout_engine("none")
         for axes, points_N2 in zip(panels, projected.values()):
-            left_out += draw_labels(axes, points_N2, around, fontsize=6)
+            drawn += draw_labels(axes, points_N2, around, fontsize=6)
     figure.savefig(path, format="png")
-    return left_out
+    return drawn

@@ -19,6 +19,8 @@ h2 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
 p { margin: .25rem 0; font-size: .85rem; }
 pre { font: 14px/1.6 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere;
   border: 1px solid #8886; border-radius: .3rem; padding: .6rem; margin: .4rem 0; }
+.legend { margin: .6rem 0; font: 14px/1.6 ui-monospace, monospace; }
+.legend span { display: inline-block; padding: 0 .5em; }
 u { text-decoration-thickness: 2px; text-underline-offset: 3px; }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -45,7 +47,7 @@ def render_cell_page(title: str, notes: Iterable[str], texts: Iterable[ColouredT
         for sign, colour in (("n", BLUE), ("p", RED))
         for n in range(1, SHADES + 1)
     )
-    legend = [(f" {n / 4:+.2f} ", n / 4, False) for n in range(-4, 5)]
+    legend = "".join(f'<span class="{name_shade(n / 4)}">{n / 4:+.2f}</span>' for n in range(-4, 5))
     sections = "\n".join(map(render_text, texts))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -53,7 +55,7 @@ def render_cell_page(title: str, notes: Iterable[str], texts: Iterable[ColouredT
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         f"<title>{escape_name(title)}</title>\n<style>{STYLE}{shades}</style>\n</head>\n<body>\n"
         f"<h1>{escape_name(title)}</h1>\n{render_notes(notes)}"
-        f"<pre>{render_parts(legend)}</pre>\n{sections}\n</body>\n</html>\n"
+        f'<p class="legend">{legend}</p>\n{sections}\n</body>\n</html>\n'
     )
 
 
@@ -63,10 +65,11 @@ def render_notes(notes: Iterable[str]) -> str:
 
 
 def render_text(text: ColouredText) -> str:
-    """Return the section of a text."""
+    """Return the section of a text, which may have notes alone."""
+    shown = f"<pre>{render_parts(text.parts)}</pre>\n" if text.parts else ""
     return (
-        f"<section>\n<h2>{escape_name(text.title)}</h2>\n{render_notes(text.notes)}"
-        f"<pre>{render_parts(text.parts)}</pre>\n</section>"
+        f"<section>\n<h2>{escape_name(text.title)}</h2>\n{render_notes(text.notes)}{shown}"
+        "</section>"
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pretrain.extras import how_to_install
@@ -20,6 +21,7 @@ def draw_curves(
     runs: Mapping[str, Sequence[dict[str, Any]]],
     folder: pathlib.Path,
     report: Callable[[str], Any] = print,
+    units: Mapping[str, str] = MappingProxyType({}),
 ) -> list[pathlib.Path]:
     """Draw each curve that has an image file, for all runs together, and return the paths.
 
@@ -27,6 +29,7 @@ def draw_curves(
       runs: {title: rows of the metrics}.
       folder: where to write the PNG files.
       report: receives the warning of letters that no installed font has.
+      units: {title: what a run counts}; tokens, unless given.
 
     Raises:
       ValueError: if matplotlib is not installed.
@@ -34,7 +37,11 @@ def draw_curves(
     if not importlib.util.find_spec("matplotlib"):
         raise ValueError(f"images need matplotlib: {how_to_install('report')}")
     curves = {
-        title: {curve.file: curve for curve in list_curves(rows) if curve.file}
+        title: {
+            curve.file: curve
+            for curve in list_curves(rows, units.get(title, "tokens"))
+            if curve.file
+        }
         for title, rows in runs.items()
     }
     labels = {

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 # (image file, title of the y axis, key of a row, its held-out counterpart). The key `accuracy`
-# stands for the first key that ends in `_accuracy`.
+# stands for the first key that ends in `_accuracy`; {unit} is what a run counts, as
+# `Objective.unit`.
 CURVES = (
     ("loss.png", "loss (nats)", "loss", "heldout_loss"),
     ("accuracy.png", "accuracy", "accuracy", "heldout_accuracy"),
     ("gradient_norm.png", "gradient norm", "gradient_norm", None),
     ("learning_rate.png", "learning rate", "learning_rate", None),
-    ("tokens_per_second.png", "tokens/s", "tokens_per_second", None),
+    ("{unit}_per_second.png", "{unit}/s", "tokens_per_second", None),
     ("mfu.png", "MFU", "mfu", None),
 )
 
@@ -48,8 +49,14 @@ class Curve(NamedTuple):
     heldout: str | None
 
 
-def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
-    """Return the curves of a run.
+def describe_key(key: str) -> str:
+    """Return the name of a score in words. What has a part or a source keeps its name as it is."""
+    name = key.removeprefix(HELDOUT_PREFIX)
+    return name if "/" in name else name.replace("_", " ")
+
+
+def list_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[Curve]:
+    """Return the curves of a run, which counts `unit`.
 
     Each has a label of its own. The order: the curves of `CURVES` with held-out values and the
     scores that exist only for held-out rows, the other curves of `CURVES`, then all further keys.
@@ -65,7 +72,8 @@ def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
         ):  # of several, the one of the same name
             heldout = HELDOUT_PREFIX + train
         if train or heldout:
-            found.append(Curve(file, label, train, heldout))
+            names = (text.format(unit=unit) for text in (file, label))
+            found.append(Curve(*names, train, heldout))
     known = {*KEYS_WITHOUT_CURVE, *(key for curve in found for key in curve[2:])}
     known |= {key for key in keys if key.endswith(("/rows", "/targets"))}
     losses = [extract_series(rows, key) for key in ("loss", HELDOUT_PREFIX + "loss")]
@@ -79,7 +87,7 @@ def list_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
         )
         if train and not any(extract_series(rows, train)[1]):
             train = None
-        label = name.replace("_", " ")
+        label = describe_key(name)
         if label in labels:  # "accuracy" stands for another key, and the page finds it by the label
             label = f"{label} ({train or heldout})"
         labels.add(label)

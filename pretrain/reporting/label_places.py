@@ -102,8 +102,8 @@ def _propose_boxes(point: Sequence[float], size: Sequence[float]) -> Iterator[tu
             yield Box(left, bottom, left + width, bottom + height), step
 
 
-def draw_labels(axes: Any, points_N2: np.ndarray, labels: Sequence[str], **style: Any) -> int:
-    """Draw a label at each point so that no two overlap; return how many found no room.
+def draw_labels(axes: Any, points_N2: np.ndarray, labels: Sequence[str], **style: Any) -> list[str]:
+    """Draw a label at each point so that no two overlap; return those that found room.
 
     The layout of the figure has to be final.
 
@@ -137,4 +137,4 @@ def draw_labels(axes: Any, points_N2: np.ndarray, labels: Sequence[str], **style
             axes.add_artist(
                 Line2D(*line.T, transform=axes.transAxes, color="0.6", linewidth=0.5, zorder=0.5)
             )
-    return places.count(None)
+    return [label for label, place in zip(labels, places) if place]

@@ -32,9 +32,9 @@ h1 { font-size: 1.15rem; }
 h2 { font-size: 1rem; margin: 1.5rem 0 .25rem; }
 p { margin: .25rem 0; font-size: .85rem; }
 .layer { display: flex; flex-wrap: wrap; gap: .4rem; margin: .4rem 0; }
-figure { margin: 0; font-size: .75rem; }
-figure div { width: 7rem; height: 7rem; background-size: 100% 100%; image-rendering: pixelated; }
-figure img { width: 100%; height: 100%; display: block; image-rendering: pixelated; }
+figure { margin: 0; width: 7rem; font-size: .75rem; }
+.tile { width: 7rem; height: 7rem; background-size: 100% 100%; image-rendering: pixelated; }
+.tile img { width: 100%; height: 100%; display: block; image-rendering: pixelated; }
 """
 LEGEND = (
     "The redder a patch, the more attention it gets; the reddest patch of each map has the share "
@@ -88,11 +88,11 @@ def render_patch_page(title: str, images: Sequence[ImageMaps], layers: Sequence[
     """Return the page with all heads of these layers, numbers from 1; every text is escaped."""
     urls = [make_data_url(encode_pixels(image.pixels_SSC)) for image in images]
     backgrounds = "".join(
-        f'.i{n} div {{ background-image: url("{url}"); }}\n' for n, url in enumerate(urls)
+        f'.i{n} .tile {{ background-image: url("{url}"); }}\n' for n, url in enumerate(urls)
     )
     sections = "\n".join(
         f'<section class="i{n}">\n<h2>{escape_name(one.title)}</h2>\n'
-        f'<div class="layer"><figure><div></div>the image</figure></div>\n'
+        f'<div class="layer"><figure><div class="tile"></div>the image</figure></div>\n'
         + "".join(render_layer(one, layer) for layer in layers)
         + "</section>"
         for n, one in enumerate(images)
@@ -110,7 +110,8 @@ def render_layer(image: ImageMaps, layer: int) -> str:
     """Return the maps of a layer over the image."""
     heads = range(1, image.weights_NHGG.shape[1] + 1)
     figures = "".join(
-        f'<figure><div><img alt="" src="{make_data_url(encode_overlay(map_GG))}"></div>'
+        '<figure><div class="tile">'
+        f'<img alt="" src="{make_data_url(encode_overlay(map_GG))}"></div>'
         f"{name}: {map_GG.max():.1%}</figure>\n"
         for name, map_GG in image.list_maps(layer, heads)
     )

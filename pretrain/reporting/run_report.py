@@ -13,10 +13,16 @@ from data.corpus.buckets import check_bucket
 from data.corpus.json_lines import replace_nonfinite
 from data.corpus.paths import check_local, is_remote
 from data.corpus.untrusted import check_special_files
+from data.objectives import CLASSES, Objective
 from data.store.atomic import name_in_disk_errors, write_atomically
 from pretrain.config import flatten_config, read_settings
 from pretrain.reporting.curve_images import draw_curves
-from pretrain.reporting.curves import HELDOUT_PREFIX, extract_series, list_curves
+from pretrain.reporting.curves import (
+    HELDOUT_PREFIX,
+    describe_key,
+    extract_series,
+    list_curves,
+)
 from pretrain.reporting.html import is_page, render_html
 from pretrain.reporting.patch_figures import PatchFigures, describe_figures, draw_figures
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
@@ -35,11 +41,21 @@ class RunLines(NamedTuple):
       rows: the rows of metrics.jsonl: their numbers alone, and `mfu` if the run recorded the peak
         FLOP/s of its devices.
       starts: the lines of environment.jsonl.
+      config: the content of config.json.
     """
 
     workdir: epath.Path
     rows: list[dict[str, Any]]
     starts: list[dict[str, Any]]
+    config: dict[str, Any]
+
+    @property
+    def unit(self) -> str:
+        """What the throughput counts: `Objective.unit`."""
+        data = self.config.get("data")
+        objective = data.get("objective") if isinstance(data, dict) else None
+        kind = objective.get("type") if isinstance(objective, dict) else None
+        return CLASSES[kind].unit if kind in CLASSES else Objective.unit
 
 
 def write_report(
@@ -73,8 +89,10 @@ def write_report(
     write_atomically(folder / REPORT_NAME, page)
     if not write_images:
         return [folder / REPORT_NAME]
+    rows = {title: run.rows for title, run in runs.items()}
+    units = {title: run.unit for title, run in runs.items()}
     with name_in_disk_errors(folder):
-        images = draw_curves({title: run.rows for title, run in runs.items()}, folder)
+        images = draw_curves(rows, folder, units=units)
         for number, (title, figure) in enumerate(figures.items(), 1):
             if figure:
                 name = "patches.png" if len(runs) == 1 else f"patches_{number}.png"
@@ -130,7 +148,8 @@ def read_runs(workdirs: Sequence[str | os.PathLike[str]]) -> dict[str, RunLines]
             )
         title = name if names.count(name) == 1 else str(folder)
         starts = environment_file.read_starts(folder)
-        runs[title] = RunLines(folder, add_mfu(rows, starts), starts)
+        config = read_settings(folder / "config.json")
+        runs[title] = RunLines(folder, add_mfu(rows, starts), starts, config)
     return runs
 
 
@@ -161,10 +180,9 @@ def describe_run(title: str, run: RunLines, figures: PatchFigures | None = None)
     """Return the data of a run for templates/report.html.
 
     Returns:
-      {title, curves, heldout, best, facts, samples, figures, environment, goodput, config}.
+      {title, unit, curves, heldout, best, facts, samples, figures, environment, goodput, config}.
     """
-    workdir, rows, starts = run
-    config = read_settings(workdir / "config.json")
+    workdir, rows, starts, config = run
     rule = config.get("checkpoint")
     metric = rule.get("best") if isinstance(rule, dict) else None
     ledger = goodput.read_ledger(workdir / goodput.NAME, "the report has no goodput")
@@ -179,14 +197,15 @@ def describe_run(title: str, run: RunLines, figures: PatchFigures | None = None)
             scores_by_step[row["step"]] = scores
     return {
         "title": title,
-        "curves": make_curves(rows),
+        "unit": run.unit,
+        "curves": make_curves(rows, run.unit),
         "heldout": {
             key: value for scores in scores_by_step.values() for key, value in scores.items()
         },
         "best": describe_best_step(
             scores_by_step, metric if metric and isinstance(metric, str) else "loss"
         ),
-        "facts": summarize_rows(rows),
+        "facts": summarize_rows(rows, run.unit),
         "samples": samples_file.group_by_row(
             samples_file.read_samples(workdir / samples_file.NAME)
         ),
@@ -214,11 +233,11 @@ def describe_best_step(
     )
     if step is None:
         return None
-    return {"by": metric.replace("_", " "), "step": step, "scores": scores_by_step[step]}
+    return {"by": describe_key(metric), "step": step, "scores": scores_by_step[step]}
 
 
-def make_curves(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the curves of a run.
+def make_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[dict[str, Any]]:
+    """Return the curves of a run, which counts `unit`.
 
     Returns:
       [{label, train, heldout}]; `train` and `heldout` are [steps, tokens, hours, values], or None.
@@ -234,7 +253,7 @@ def make_curves(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             kind: key and thin_series(*extract_series(rows, key), progress)
             for kind, key in zip(("train", "heldout"), curve[2:])
         }
-        for curve in list_curves(rows)
+        for curve in list_curves(rows, unit)
     ]
 
 
@@ -263,12 +282,12 @@ def thin_series(
     return [last_steps, tokens, hours, means]
 
 
-def summarize_rows(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return {name: value} of a run's summary."""
+def summarize_rows(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> dict[str, float]:
+    """Return {name: value} of the summary of a run, which counts `unit`."""
     seconds = sum(row.get("seconds") or 0 for row in rows)
     summary = {
         "steps": rows[-1]["step"],
-        "tokens": sum(row.get("tokens") or 0 for row in rows),
+        unit: sum(row.get("tokens") or 0 for row in rows),
         "hours": seconds / 3600,
     }
     _, losses = extract_series(rows, "loss")
@@ -278,7 +297,7 @@ def summarize_rows(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     if skipped := sum(bool(row.get("skipped")) for row in rows):
         summary["skipped steps"] = skipped
     if seconds:
-        summary["tokens/s, mean"] = summary["tokens"] / seconds
+        summary[f"{unit}/s, mean"] = summary[unit] / seconds
     mfus = [(row["mfu"], row["seconds"]) for row in rows if row.get("mfu") is not None]
     if over := sum("mfu" in row for row in rows) - len(mfus):
         summary["steps over the peak, without MFU"] = over

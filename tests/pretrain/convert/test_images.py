@@ -16,6 +16,7 @@ from models import build
 from models.config.base import Pixels
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
+from pretrain.convert.cards.model_card import find_auto_class
 from pretrain.convert.encodings.classes import make_encoding
 from pretrain.convert.encodings.image_card import list_loading_lines
 from pretrain.convert.encodings.processor import describe_processor, read_crop_ratio
@@ -139,7 +140,7 @@ def test_the_lines_of_the_card_name_a_class(exported, tmp_path, monkeypatch, cap
     folder, config, _ = exported
     monkeypatch.chdir(tmp_path)
     Image.fromarray(draw_pixels(VitConfig(), 1)[0]).save("image.png")
-    exec("\n".join(list_loading_lines(config, str(folder))), {})
+    exec("\n".join(list_loading_lines(config, find_auto_class(config), str(folder))), {})
     assert capsys.readouterr().out.strip() in NAMES
 
 

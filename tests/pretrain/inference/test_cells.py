@@ -240,6 +240,7 @@ def test_parts_are_escaped_and_shaded():
         '<span class="n4">&quot;</span>\n</pre>'
     ) in page
     assert not re.search(r"<[tnsm]>", page)
+    assert "<pre>" not in render_cell_page("t", ["n"], [ColouredText("s", ("the same",), [])])
     assert [name_shade(x) for x in (-1, -0.05, 0.05, 0.07, 1)] == ["n8", "", "", "p1", "p8"]
 
 

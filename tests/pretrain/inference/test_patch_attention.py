@@ -123,6 +123,13 @@ def read_png(url):
 def test_a_page_shows_each_head_and_executes_nothing():
     maps = make_maps(EVIL)
     page = render_patch_page(EVIL, [maps, maps], [2])
+    # The image lies behind the maps alone, not behind a row of them with its captions.
+    assert re.findall(r"^(.*) \{ background-image", page, re.MULTILINE) == [
+        ".i0 .tile",
+        ".i1 .tile",
+    ]
+    holders = set(re.findall(r'<(\w+) class="tile"', page))
+    assert holders == {"div"} and '"layer tile"' not in page and '"tile layer"' not in page
     assert "<script" not in page and page.count(html.escape(EVIL)) == 4
     assert "default-src 'none'" in page and not re.search(r"https?:|@import", page)
     backgrounds = re.findall(r'url\("(data:image/png;base64,[^"]+)"\)', page)

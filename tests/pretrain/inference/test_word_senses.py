@@ -124,6 +124,23 @@ def test_no_two_labels_overlap(tmp_path, spied):
     assert 0 < left_out == 60 - len(saved.call_args.args[0].axes[0].texts) < 60
 
 
+def test_only_letters_that_are_drawn_are_missed(tmp_path):
+    """U+10FFFE is of no font; the words around points are drawn in a small picture alone."""
+    pytest.importorskip("matplotlib")
+
+    def draw(count, around, points=None):
+        points = np.random.default_rng(0).normal(size=(count, 2)) if points is None else points
+        return word_senses.draw_points({"PCA": points}, [None] * count, around, "", tmp_path / "p")
+
+    odd = "bank \U0010fffd"
+    assert draw(60, [odd] * 60)[1] == ["\U0010fffd"]
+    assert draw(61, [odd] * 61) == (0, [])
+    # The last one finds no room between the others at its own point.
+    crowded = [*[f"a long text beside the bank {n}" * 4 for n in range(59)], odd * 30]
+    left_out, missing = draw(60, crowded, np.zeros((60, 2)))
+    assert left_out and missing == []
+
+
 def test_the_image_shows_the_words_vectors(tmp_path, spied, capsys):
     """With a fine-tuned model: a point is the mean of the encoder's states of the word's tokens."""
     pytest.importorskip("matplotlib"), pytest.importorskip("sklearn")

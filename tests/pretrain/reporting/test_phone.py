@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "headless_shell")
 WIDTH, HEIGHT = 390, 2400  # CSS pixels, high enough that a screenshot has the whole page
+SOURCE = "my_own_text.txt"
 LONG = "an_argument_without_any_place_to_break_it_" * 3
 # Before the page's own script: record what it throws and what the page would fetch.
 WATCH = """<script>
@@ -105,7 +106,11 @@ def write_run(workdir, count):
     rows = [
         row
         | {"step": n, "loss": 9 / n}
-        | ({"heldout_loss": 8 / n, f"heldout_{LONG}": 0.5} if n % 10 == 0 else {})
+        | (
+            {"heldout_loss": 8 / n, f"heldout_loss/{SOURCE}": 8 / n, f"heldout_{LONG}": 0.5}
+            if n % 10 == 0
+            else {}
+        )
         for n in range(1, count + 1)
     ]
     (workdir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -139,6 +144,9 @@ def test_the_report_of_two_runs(measured_page, tmp_path):
         curves: all(".chart").map(chart => [chart.querySelector("h3").textContent, [...chart.querySelectorAll("path")].map(path => path.getAttribute("d"))]),
         told: one("charts").querySelector(".told").textContent,
         samples: all("#samples output").map(output => output.textContent),
+        shown: !one("predictions").hidden,
+        names: all("#heldout tr > :first-child").map(name => name.textContent),
+        narrow: all("table tr > :first-child").filter(name => name.offsetWidth < 100).length,
       });
       const begin = look();
       change("along", "selectedIndex", 1);
@@ -158,6 +166,11 @@ def test_the_report_of_two_runs(measured_page, tmp_path):
         )
     assert len(curves["loss (nats)"]) == 4 and len(curves["learning rate"]) == 2
     assert begin["told"].startswith("steps 40: ") and after["told"].startswith("tokens 4.938M: ")
+    # The run that has ended keeps its last values in the caption.
+    name = f"b/{LONG}, training 0.45\xa0(at\xa020)"
+    assert begin["told"].count("training ") == begin["told"].count("held out ") == 2
+    assert name in begin["told"] and begin["told"].count("(at") == 2
+    assert begin["shown"] and f"loss/{SOURCE}" in begin["names"] and not begin["narrow"]
     assert all(
         before != now
         for (_, before), (_, now) in zip(begin["curves"], after["curves"], strict=True)
@@ -215,17 +228,28 @@ def test_the_attention_of_many_heads(measured_page, tmp_path):
         (np.exp(x_NHLM) / np.exp(x_NHLM).sum(axis=-1, keepdims=True)).astype(np.float32),
     )
     look = """
+      dispatchEvent(new Event("resize"));
+      const names = id => [...one(id).children].map(name => name.textContent);
+      const placed = [...one("rows").children].map(name => name.getBoundingClientRect());
+      const apart = placed.every((box, i) => !i || box.top >= placed[i - 1].bottom - 4);
+      // A select that may be as wide as it likes is as wide as it is: nothing of its text is cut.
+      const cut = all("select").filter(select => { const free = select.cloneNode(true); free.style.maxWidth = "none"; select.parentElement.parentElement.append(free); return free.offsetWidth > select.offsetWidth; });
+      const labels = [names("rows"), names("columns"), apart, cut.length];
+      all("#picks > select").forEach(free => free.remove());
       const look = () => [one("most").textContent, [...one("map").getContext("2d").getImageData(0, 5, 61, 1).data].filter((_, i) => i % 4 === 3)];
       one("readers").children[5].dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
       const begin = look();
       change("layer", "selectedIndex", 1);
-      return [all("#all canvas").map(canvas => canvas.title), begin, look()];"""
-    wide, (titles, *looks) = measured_page(
+      return [labels, all("#all canvas").map(canvas => canvas.title), begin, look()];"""
+    wide, ((rows, columns, are_apart, cut), titles, *looks) = measured_page(
         render_html("attention", make_page_data(LONG, [("in:1", LONG, None)], [[panel]])),
         look,
         tmp_path / "p.png",
     )
     assert wide == []
+    assert rows == columns and are_apart and not cut
+    step = len(tokens) // len(rows) + 1  # of 61 rows every nth has room for its name
+    assert 1 < step < 5 and rows == [token.text for token in tokens[::step]]
     assert titles == [f"layer {layer}, head {head}" for layer in (1, 2) for head in range(1, 17)]
     for weights_M, (most, drawn) in zip(panel.weights_NHLM[:, 0, 5], looks, strict=True):
         likeliest = np.argsort(-weights_M)[:4]

@@ -167,6 +167,25 @@ def test_the_filters_of_a_diverged_model_are_not_drawn(tmp_path, monkeypatch, ca
     assert "parameters are not finite, so the filters are not drawn" in capsys.readouterr().out
 
 
+def test_a_run_over_images_counts_images(tmp_path):
+    """On its axis and in its summary; a source keeps the name that it has."""
+    write_rows(tmp_path / "w", 10)
+    rows = (tmp_path / "w" / "metrics.jsonl").read_text()
+    scores = {"step": 11, "tokens": 50, "seconds": 2.0, "heldout_loss": 1.0}
+    scores |= {"heldout_loss/my_own.txt": 2.0, "heldout_squad_f1": 61.0}
+    (tmp_path / "w" / "metrics.jsonl").write_text(rows + json.dumps(scores) + "\n")
+    settings = {"data": {"objective": {"type": "ImageClassification"}}}
+    settings |= {"checkpoint": {"best": "loss/my_own.txt"}}
+    (tmp_path / "w" / "config.json").write_text(json.dumps(settings))
+    (path,) = write_report([tmp_path / "w"], tmp_path / "out", write_images=False)
+    _, (run,) = read_page_data(path)
+    labels = [curve["label"] for curve in run["curves"]]
+    assert run["unit"] == "images" and "images/s" in labels and "tokens/s" not in labels
+    assert {"loss/my_own.txt", "squad f1"} <= set(labels)
+    assert run["facts"]["images"] == 550 and "images/s, mean" in run["facts"]
+    assert run["best"]["by"] == "loss/my_own.txt"
+
+
 def test_two_runs_of_one_name_on_one_page(tmp_path):
     write_rows(tmp_path / "a" / "w", note="</script><script>alert(1)</script> https://x.org/")
     write_rows(tmp_path / "b" / "w", 10, scale=2.0)
