@@ -18,7 +18,7 @@ B batch   L query length   M key length   D width   H heads   K head width
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -63,12 +63,10 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
     Args:
       model: a module of `models.build`.
       params: its parameters; stacked or unstacked, sharded or not.
-      *arguments: the arguments of the method.
-      method: a method that applies one stack of layers once.
+      *arguments, method: a method that applies one stack of layers once, and its arguments.
 
     Raises:
-      ValueError: the method applies another number of stacks, or a layer stands outside of its
-        stack, so that the states are not the embeddings and the output of each layer.
+      ValueError: the method applies another number of stacks, or a layer outside of its stack.
     """
     hidden_states, weights, attention_names = [], {}, []
 
@@ -107,31 +105,35 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
     )
     params = unstack_layers(params) if model.config.scan else params
     with nn.intercept_methods(record_call):
-        variables, sowing = {"params": params}, ["intermediates"]
-        output, sown = plain.apply(variables, *arguments, method=method, mutable=sowing)
+        output, sown = plain.apply(
+            {"params": params}, *arguments, method=method, mutable=["intermediates"]
+        )
     if sown:
         seen = _read_sown(output, sown["intermediates"])
-    elif len(hidden_states) != 1:
+        _check_states(model, method, [seen.hidden_states])
+        return seen
+    _check_states(model, method, hidden_states)
+    last = output[0] if isinstance(output, tuple) else output
+    tuples = {name: tuple(layers) for name, layers in weights.items()}
+    return LayerActivations(output, (*hidden_states[0][:-1], last), tuples)
+
+
+def _check_states(model: Any, method: str, hidden_states: Sequence[Sequence[jax.Array]]) -> None:
+    """Raise ValueError unless one stack has a state before its first layer and after each.
+
+    hidden_states: of each stack.
+    """
+    name, depth = type(model).__name__, model.config.depths[-1 if method == "decode" else 0]
+    if len(hidden_states) != 1:
         raise ValueError(
-            f"{type(model).__name__}.{method} goes through {len(hidden_states)} stacks of layers; "
-            "one can be observed at a time"
+            f"{name}.{method} goes through {len(hidden_states)} stacks of layers; one can be "
+            "observed at a time"
         )
-    else:
-        last = output[0] if isinstance(output, tuple) else output
-        tuples = {name: tuple(layers) for name, layers in weights.items()}
-        seen = LayerActivations(output, (*hidden_states[0][:-1], last), tuples)
-    _check_count(model, method, len(seen.hidden_states))
-    return seen
-
-
-def _check_count(model: Any, method: str, num_states: int) -> None:
-    """Raise ValueError unless there is a hidden state before the first layer and after each."""
-    depth = model.config.depths[-1 if method == "decode" else 0]
-    if num_states != depth + 1:
+    if (num_states := len(hidden_states[0])) != depth + 1:
         raise ValueError(
-            f"{type(model).__name__}.{method} has {num_states} hidden states, and a model of "
-            f"{depth} layers should have {depth + 1}: put all of its layers in one Stack, and let "
-            "`depths` of its configuration count them"
+            f"{name}.{method} has {num_states} hidden states, and a model of {depth} layers should "
+            f"have {depth + 1}: put all of its layers in one Stack, and let `depths` of its "
+            "configuration count them"
         )
 
 

@@ -72,8 +72,7 @@ def list_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[Cu
         ):  # of several, the one of the same name
             heldout = HELDOUT_PREFIX + train
         if train or heldout:
-            names = (text.format(unit=unit) for text in (file, label))
-            found.append(Curve(*names, train, heldout))
+            found.append(Curve(file.format(unit=unit), label.format(unit=unit), train, heldout))
     known = {*KEYS_WITHOUT_CURVE, *(key for curve in found for key in curve[2:])}
     known |= {key for key in keys if key.endswith(("/rows", "/targets"))}
     losses = [extract_series(rows, key) for key in ("loss", HELDOUT_PREFIX + "loss")]

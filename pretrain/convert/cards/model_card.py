@@ -104,8 +104,8 @@ def is_fine_tuned(run: Run) -> bool:
 
 def find_auto_class(config: Config) -> str:
     """Return the class of transformers that opens the folder of a model."""
-    if head := HEAD_CONVERSIONS.get(type(config)):
-        return f"AutoModel{head.suffix}"
+    if isinstance(config, HeadedConfig):
+        return f"AutoModel{HEAD_CONVERSIONS[type(config)].suffix}"
     return name_auto_class(find_model_family(config).require_hugging_face().architecture)
 
 

@@ -105,7 +105,7 @@ def test_a_decoder_that_chooses_has_no_class_in_transformers(vocabularies, tmp_p
     assert not (tmp_path / "out").exists()
 
 
-def test_a_run_that_cannot_be_exported_is_said_before_it_begins(vocabularies, monkeypatch):
+def test_a_run_is_checked_for_export_before_it_begins(vocabularies, monkeypatch):
     """What its class, its sizes, its vocabulary or its map of names lacks; without any weight."""
     decoder, words = make_decoders()["gpt2"], vocabularies["gpt2"]
 

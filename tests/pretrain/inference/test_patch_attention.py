@@ -123,7 +123,7 @@ def read_png(url):
 def test_a_page_shows_each_head_and_executes_nothing():
     maps = make_maps(EVIL)
     page = render_patch_page(EVIL, [maps, maps], [2])
-    # The image lies behind the maps alone, not behind a row of them with its captions.
+    # The image stands under each map, not under a row of maps and their captions.
     assert re.findall(r"^(.*) \{ background-image", page, re.MULTILINE) == [
         ".i0 .tile",
         ".i1 .tile",
