@@ -103,11 +103,9 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
         config=dataclasses.replace(model.config, scan=False, remat=False),
         ops=model.ops._replace(attend=record_weights),
     )
-    params = unstack_layers(params) if model.config.scan else params
+    variables = {"params": unstack_layers(params) if model.config.scan else params}
     with nn.intercept_methods(record_call):
-        output, sown = plain.apply(
-            {"params": params}, *arguments, method=method, mutable=["intermediates"]
-        )
+        output, sown = plain.apply(variables, *arguments, method=method, mutable=["intermediates"])
     if sown:
         seen = _read_sown(output, sown["intermediates"])
         _check_states(model, method, [seen.hidden_states])
