@@ -11,6 +11,7 @@ blocks, and a document above the size limit raises an error before it fills the 
 """
 
 import contextlib
+import functools
 import gzip
 import json
 import zlib
@@ -23,6 +24,8 @@ from data.corpus.untrusted import find_excess_of_line
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
+BLANKS = b" \t\n\r\x0b\f"  # of a line that is no record
+BAD_RECORDS = "records that could not be read (skipped)"
 
 
 class RawDocument(NamedTuple):
@@ -32,7 +35,8 @@ class RawDocument(NamedTuple):
       raw: its text in valid UTF-8.
       line: its first line, counted from 1 at the start of the chunk that is read.
       bytes_read: number of (compressed) bytes of the file read so far, for the progress bar.
-      repair: why the text was repaired; None if it was valid.
+      repair: why the text was repaired, or is empty where a bad record is skipped; None if it was
+        valid.
     """
 
     raw: bytes
@@ -42,7 +46,12 @@ class RawDocument(NamedTuple):
 
 
 def read_file(
-    path: str, file_format: str, start: int, stop: int | None, field: str
+    path: str,
+    file_format: str,
+    start: int,
+    stop: int | None,
+    field: str,
+    skips_bad: bool = False,
 ) -> Iterator[RawDocument]:
     """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
 
@@ -53,6 +62,7 @@ def read_file(
       stop: byte after the last one.
       field: name of the JSON field with the text, or the names, separated by commas, of the two
         fields of a pair or of those of an article.
+      skips_bad: whether a line that is no record gives an empty document, instead of an error.
 
     Raises:
       ValueError: if a document cannot be read; the message names the file and the line.
@@ -63,7 +73,7 @@ def read_file(
             if not start:
                 refuse_binary(file, path)
             yield from FORMAT_READERS[file_format](
-                _LineReader(file, path, start, stop), consumed, field
+                _LineReader(file, path, start, stop, skips_bad), consumed, field
             )
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ValueError(f"{path}: the gzip file is broken or cut off ({error})") from error
@@ -95,10 +105,14 @@ class _LineReader:
       number: number of the current line, counted from 1 at the first line that begins in the range.
       begin: offset of the current line.
       offset: offset of the next line.
+      skips_bad: as of `read_file`.
     """
 
-    def __init__(self, file: IO[bytes], path: str, start: int, stop: int | None) -> None:
+    def __init__(
+        self, file: IO[bytes], path: str, start: int, stop: int | None, skips_bad: bool
+    ) -> None:
         self.file, self.path, self.start, self.number = file, path, start, 0
+        self.skips_bad = skips_bad
         self.stop = float("inf") if stop is None else stop
         self.offset = self.begin = 0
         if start:
@@ -196,93 +210,85 @@ def _read_blocks(
         yield RawDocument(*_repair_utf8(b"".join(block), first, consumed()))
 
 
-def _read_json_records(
-    lines: _LineReader, consumed: Callable[[], int], field: str
+def _read_records(
+    parse: Callable[[bytes, str], tuple[bytes, str | None]],
+    blanks: bytes,
+    lines: _LineReader,
+    consumed: Callable[[], int],
+    field: str,
 ) -> Iterator[RawDocument]:
-    for (raw,), number, bytes_read, repair in _parse_fields(lines, consumed, [field]):
+    """Yield the document of each line that does not consist of `blanks`.
+
+    parse: (line, field) -> its text and why it was repaired; raises ValueError for a bad record.
+    """
+    for line, _ in lines:
+        if not line.strip(blanks):
+            continue
+        number, bytes_read = lines.number, consumed()
+        try:
+            raw, repair = parse(line, field)
+        except ValueError as error:
+            if not lines.skips_bad:
+                raise lines.make_error(str(error)) from error
+            raw, repair = b"", BAD_RECORDS
         yield RawDocument(raw, number, bytes_read, repair)
 
 
-def _read_json_pairs(
-    lines: _LineReader, consumed: Callable[[], int], field: str
-) -> Iterator[RawDocument]:
-    for sides, number, bytes_read, repair in _parse_fields(lines, consumed, field.split(",")):
-        try:
-            yield RawDocument(join_pair(*sides), number, bytes_read, repair)
-        except ValueError as error:
-            raise lines.make_error(str(error)) from None
+def _parse_json_record(line: bytes, field: str) -> tuple[bytes, str | None]:
+    (raw,), repair = _parse_fields(line, [field])
+    return raw, repair
 
 
-def _read_tsv_pairs(
-    lines: _LineReader, consumed: Callable[[], int], field: str
-) -> Iterator[RawDocument]:
-    for line, _ in lines:
-        line = line.rstrip(b"\r\n")
-        if not line:
-            continue
-        raw, number, bytes_read, repair = _repair_utf8(line, lines.number, consumed())
-        sides = raw.split(b"\t")
-        try:
-            if len(sides) != 2:
-                rule = "a pair is a source and its target, with one tab between them"
-                raise ValueError(f"{len(sides) - 1} tabs; {rule}")
-            yield RawDocument(join_pair(*sides), number, bytes_read, repair)
-        except ValueError as error:
-            raise lines.make_error(str(error)) from None
+def _parse_json_pair(line: bytes, field: str) -> tuple[bytes, str | None]:
+    sides, repair = _parse_fields(line, field.split(","))
+    return join_pair(*sides), repair
 
 
-def _read_json_articles(
-    lines: _LineReader, consumed: Callable[[], int], field: str
-) -> Iterator[RawDocument]:
-    for record, number, bytes_read, repair in _parse_records(lines, consumed):
-        try:
-            raw, reason = join_article(record, field.split(","))
-        except ValueError as error:
-            raise lines.make_error(str(error)) from None
-        yield RawDocument(raw, number, bytes_read, reason or repair)
+def _parse_tsv_pair(line: bytes, field: str) -> tuple[bytes, str | None]:
+    raw, _, _, repair = _repair_utf8(line.rstrip(b"\r\n"), 0, 0)
+    sides = raw.split(b"\t")
+    if len(sides) != 2:
+        rule = "a pair is a source and its target, with one tab between them"
+        raise ValueError(f"{len(sides) - 1} tabs; {rule}")
+    return join_pair(*sides), repair
 
 
-def _parse_fields(
-    lines: _LineReader, consumed: Callable[[], int], names: list[str]
-) -> Iterator[tuple[list[bytes], int, int, str | None]]:
-    """Yield (texts of the fields in UTF-8, line, bytes read, repair) of each JSON record."""
-    for record, number, bytes_read, repair in _parse_records(lines, consumed):
-        try:
-            texts, reason = extract_texts(record, names)
-        except ValueError as error:
-            raise lines.make_error(str(error)) from None
-        yield texts, number, bytes_read, reason or repair
+def _parse_json_article(line: bytes, field: str) -> tuple[bytes, str | None]:
+    record, repair = _parse_json(line)
+    raw, reason = join_article(record, field.split(","))
+    return raw, reason or repair
 
 
-def _parse_records(
-    lines: _LineReader, consumed: Callable[[], int]
-) -> Iterator[tuple[Any, int, int, str | None]]:
-    """Yield (JSON value, line, bytes read, repair) of each line that is not blank."""
-    for line, _ in lines:
-        if line.isspace():
-            continue
-        number, bytes_read, repair = lines.number, consumed(), None
-        try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            text, repair = line.decode("utf-8", "replace"), NOT_UTF8
-        if problem := find_excess_of_line(line):
-            raise lines.make_error(f"the JSON record {problem}")
-        try:
-            record = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise lines.make_error(f"not a JSON record ({error})") from error
-        yield record, number, bytes_read, repair
+def _parse_fields(line: bytes, names: list[str]) -> tuple[list[bytes], str | None]:
+    """Return the texts of the fields of a JSON record in UTF-8, and why one was repaired."""
+    record, repair = _parse_json(line)
+    texts, reason = extract_texts(record, names)
+    return texts, reason or repair
+
+
+def _parse_json(line: bytes) -> tuple[Any, str | None]:
+    """Return the JSON value of a line, and why it was repaired."""
+    repair = None
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        text, repair = line.decode("utf-8", "replace"), NOT_UTF8
+    if problem := find_excess_of_line(line):
+        raise ValueError(f"the JSON record {problem}")
+    try:
+        return json.loads(text), repair
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not a JSON record ({error})") from error
 
 
 FORMAT_READERS = {
     "file": _read_whole_file,
     "record": _read_line_documents,
     "block": _read_blocks,
-    "jsonl": _read_json_records,
-    "pair_tsv": _read_tsv_pairs,
-    "pair_jsonl": _read_json_pairs,
-    "fields_jsonl": _read_json_articles,
+    "jsonl": functools.partial(_read_records, _parse_json_record, BLANKS),
+    "pair_tsv": functools.partial(_read_records, _parse_tsv_pair, b"\r\n"),
+    "pair_jsonl": functools.partial(_read_records, _parse_json_pair, BLANKS),
+    "fields_jsonl": functools.partial(_read_records, _parse_json_article, BLANKS),
 }
 
 

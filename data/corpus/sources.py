@@ -49,6 +49,7 @@ class InputChunk:
       field: name of the field with the text, or the names, separated by commas, of the two fields
         of a pair or of those of an article.
       has_pairs: whether each document is a pair.
+      skips_bad: whether a line of a file that is no record is an empty document, not an error.
     """
 
     file_format: str
@@ -58,6 +59,7 @@ class InputChunk:
     size: int
     field: str = "text"
     has_pairs: bool = False
+    skips_bad: bool = False
 
     @property
     def article_fields(self) -> tuple[str, ...]:
@@ -77,6 +79,7 @@ class ResolvedSource:
       field: value of --field.
       file_format: value of --as; None: the end of a file's name decides.
       ignored: paths of the files of other kinds in the folder.
+      skips_bad: as of `InputChunk`.
     """
 
     name: str
@@ -85,6 +88,7 @@ class ResolvedSource:
     field: str
     file_format: str | None = None
     ignored: tuple[str, ...] = ()
+    skips_bad: bool = False
 
     @property
     def size(self) -> int:
@@ -217,7 +221,9 @@ def split_source(
             )
             continue
         file_format = choose_reader(path, source.document, source.file_format)
-        chunk = InputChunk(file_format, path, 0, None, file_bytes, source.field, pairs)
+        chunk = InputChunk(
+            file_format, path, 0, None, file_bytes, source.field, pairs, source.skips_bad
+        )
         if path.endswith(".gz") or file_format == "file":
             yield chunk
         else:
@@ -238,7 +244,9 @@ def read_chunk(chunk: InputChunk) -> Iterator[readers.RawDocument]:
             chunk.stop,
             split_field_names(chunk.field, chunk.has_pairs),
         )
-    return readers.read_file(chunk.path, chunk.file_format, chunk.start, chunk.stop, chunk.field)
+    return readers.read_file(
+        chunk.path, chunk.file_format, chunk.start, chunk.stop, chunk.field, chunk.skips_bad
+    )
 
 
 def split_field_names(field: str, pairs: bool) -> list[str]:

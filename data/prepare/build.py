@@ -98,7 +98,10 @@ def prepare_store(
     request.check()
     output = generations.resolve_output(pathlib.Path(output).absolute())
     resolved = [
-        sources.resolve_source(name, request.document, request.field, request.file_format)
+        dataclasses.replace(
+            sources.resolve_source(name, request.document, request.field, request.file_format),
+            skips_bad=request.on_bad_record == "skip",
+        )
         for name in request.list_sources()
     ]
     _check_separate(resolved, len(request.sources))

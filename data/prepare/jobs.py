@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from data.corpus import sources
+from data.corpus.readers import BAD_RECORDS
 from data.corpus.record_texts import FIELD_SEPARATOR, NUL_BYTES
 from data.corpus.sentences import (
     DOCUMENT_SEPARATOR,
@@ -157,7 +158,7 @@ def _read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, source
             progress[job.slot] = done + min(max(bytes_read - (piece.start or 0), 0), piece.size)
             if raw:
                 yield raw, piece, line
-            else:
+            elif repair != BAD_RECORDS:  # of which a note was added
                 report.add_note(EMPTY_DOCUMENTS, piece, line)
         done += piece.size
 

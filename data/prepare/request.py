@@ -12,7 +12,7 @@ ARTICLE_FIELDS = ("domain", "date", "authors", "headline", "body")
 DEFAULT_FIELDS = {"pair": "source,target", "fields": ",".join(ARTICLE_FIELDS)}
 FIELD_NAME = re.compile(r"\w+")
 # Options that a manifest has only if they are set: older manifests lack them.
-SPARSE_OPTIONS = frozenset({"validation", "file_format"})
+SPARSE_OPTIONS = frozenset({"validation", "file_format", "on_bad_record"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +34,8 @@ class PrepareRequest:
       field: name of the field with the text, or the names, separated by commas, of the two fields
         of a pair or of those of an article.
       file_format: format of all files of the sources; None: the ends of their names decide.
+      on_bad_record: `skip` leaves out lines of files that are no record, and counts them; None: they
+        are errors.
       rates: mixture rate of each source; None: by `temperature`.
       temperature: a source is sampled in proportion to its training tokens to this power: 1 is in
         proportion to the tokens, 0 is uniform. Multilingual BERT used 0.7 (Devlin et al. 2018,
@@ -52,6 +54,7 @@ class PrepareRequest:
     document: str = "file"
     field: str = "text"
     file_format: str | None = None
+    on_bad_record: str | None = None
     rates: tuple[float, ...] | None = None
     temperature: float = 1.0
 
@@ -101,6 +104,8 @@ class PrepareRequest:
                     "are added to a vocabulary of bytes; add --layout "
                     f"{' or '.join(LAYOUTS['byte_bpe'])}, or name a --vocabulary"
                 )
+        if self.on_bad_record not in (None, "skip"):
+            raise ValueError(f"--on-bad-record {self.on_bad_record}: refuse or skip")
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
 

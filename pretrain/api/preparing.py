@@ -72,6 +72,8 @@ def make_request(sources: tuple[str, ...], options: dict[str, Any]) -> PrepareRe
     if unknown := [name for name in options if name not in known]:
         raise ValueError(f"prepare has no option {unknown[0]!r}; it has {', '.join(known)}")
     given = {name: value for name, value in options.items() if value is not None}
+    if given.get("on_bad_record") == "refuse":
+        del given["on_bad_record"]  # the default, which manifests do not record
     if given.get("lowercase") is False:
         del given["lowercase"]  # the default, which a finished vocabulary does not contradict
     if given.get("vocabulary") and (training := [name for name in TRAINING if name in given]):

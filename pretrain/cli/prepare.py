@@ -27,6 +27,8 @@ HELP = {
     "field": "field of JSON records and TFDS examples that holds the text, or two fields for "
     "pairs, or all fields of articles in order (default: text; for pairs source,target; for "
     "articles domain,date,authors,headline,body)",
+    "on_bad_record": "what to do with a line of a .jsonl or .tsv file that is no record: stop with "
+    "an error that names it, or skip and count it (default: refuse)",
     "held_out": "share of the documents in the held-out split, chosen by hash "
     "(default: 0.01; with --validation 0)",
     "validation": "sources whose documents are the held-out split; the other sources are then for "
@@ -57,6 +59,7 @@ HELP = {
 OPTIONS = (
     *("vocabulary", "vocab_size", "layout", "algorithm", "lowercase", "sample_size"),
     *("held_out", "validation", "document", "field", "file_format", "rates", "temperature"),
+    "on_bad_record",
 )
 
 
@@ -67,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "output", required=True, metavar="STORE")
     text = parser.add_argument_group("text")
     add_reading_arguments(text, "file")
+    add_option(text, "on_bad_record", choices=("refuse", "skip"))
     add_option(text, "held_out", type=float, metavar="SHARE")
     add_option(text, "validation", nargs="+", metavar="SOURCE")
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()

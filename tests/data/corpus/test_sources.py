@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import json
 import os
@@ -273,3 +274,28 @@ def test_reading_writes_nothing(tmp_path):
     before = sorted(tmp_path.rglob("*"))
     assert read_documents(folder) == ["text"]
     assert sorted(tmp_path.rglob("*")) == before
+
+
+BAD_FILES = {
+    "a.jsonl": ("record", '{"text": "one"}\nno json\n{"body": 1}\n\n[1]\n{"text": 3}\n{"text": "two"}\n'),
+    "a.tsv": ("pair", "one\tein\nnone\n\ttwo\na\tb\tc\ntwo\tzwei\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+@pytest.mark.parametrize("size", [1, 10, 1 << 20])
+def test_bad_records_are_skipped_and_counted_where_that_is_asked_for(tmp_path, name, size):
+    document, text = BAD_FILES[name]
+    (tmp_path / name).write_text(text)
+    source = sources.resolve_source(str(tmp_path / name), document)
+    with pytest.raises(ValueError, match=f"{name}, line 2: (not a JSON record|0 tabs)"):
+        read_all(source, size)
+    skipping = dataclasses.replace(source, skips_bad=True)
+    documents = read_all(skipping, size)
+    assert [raw.split(b"\n")[0] for raw, _ in documents if raw] == [b"one", b"two"]
+    assert [repair for raw, repair in documents if not raw] == [readers.BAD_RECORDS] * (4 if name == "a.jsonl" else 3)  # fmt: skip
+
+
+def read_all(source, size):
+    chunks = sources.split_source(source, size, None)
+    return [(each.raw, each.repair) for chunk in chunks for each in sources.read_chunk(chunk)]
