@@ -34,8 +34,8 @@ class PrepareRequest:
       field: name of the field with the text, or the names, separated by commas, of the two fields
         of a pair or of those of an article.
       file_format: format of all files of the sources; None: the ends of their names decide.
-      on_bad_record: `skip` leaves out lines of files that are no record, and counts them; None: they
-        are errors.
+      on_bad_record: `skip` leaves out lines of files that are no record, and counts them;
+        None: such lines are errors.
       rates: mixture rate of each source; None: by `temperature`.
       temperature: a source is sampled in proportion to its training tokens to this power: 1 is in
         proportion to the tokens, 0 is uniform. Multilingual BERT used 0.7 (Devlin et al. 2018,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.answer_span import AnswerSpan
@@ -23,6 +25,7 @@ from pretrain.finetune.finetune_request import FinetuneRequest
 
 if TYPE_CHECKING:
     from data.objectives.objective import Objective
+    from pretrain.config import Run
     from pretrain.inference.trained import Trained
 
 LENGTH, QUESTION_LENGTH = 128, 384  # tokens of a row, and of one with a question and its context
@@ -111,9 +114,26 @@ def make_choice_objective(model: ChoiceConfig, **choices: int) -> MultipleChoice
 def make_span_objective(model: SpanReaderConfig) -> AnswerSpan:
     """Return the objective of questions about a context for a model."""
     length = min(QUESTION_LENGTH, model.length)
-    return AnswerSpan(
-        length, min(128, length // 3), min(64, length // 4), **describe_pair(model.encoder)
-    )
+    return AnswerSpan(length=length, **divide_window(length), **describe_pair(model.encoder))
+
+
+def divide_window(length: int) -> dict[str, int]:
+    """Return the tokens of a question, and those that two rows share, for rows of a length."""
+    return {"stride": min(128, length // 3), "question": min(64, length // 4)}
+
+
+def fit_window(run: Run, given: Collection[str]) -> Run:
+    """Return a run of questions whose rows of a given length are divided as `divide_window` does.
+
+    given: keys of the command line; those of the question and of the stride are left as they are.
+    """
+    objective = run.data.objective
+    if not isinstance(objective, AnswerSpan) or "data.objective.length" not in given:
+        return run
+    parts = divide_window(objective.length).items()
+    changed: Any = {name: size for name, size in parts if f"data.objective.{name}" not in given}
+    objective = dataclasses.replace(objective, **changed)
+    return dataclasses.replace(run, data=dataclasses.replace(run.data, objective=objective))
 
 
 def make_head_objective(model: HeadedConfig) -> Objective:

@@ -111,9 +111,11 @@ def make_run(args: FinetuneRequest, task: Any, examples: Any, pretrained: Traine
       examples: the examples, see `labelled_task.TaskExamples`.
       pretrained: the pretrained model.
     """
-    from pretrain.finetune.encoders import check_trained
+    from pretrain.finetune.encoders import check_trained, fit_window
 
+    given = {argument.partition("=")[0] for argument in args.overrides}
     requested = override_run(make_base_run(args, task, examples, pretrained), args.overrides)
+    requested = fit_window(requested, given)
     validate_run(requested)
     check_trained(requested.model, args.fresh)
     if not requested.evaluate.every:
@@ -121,7 +123,6 @@ def make_run(args: FinetuneRequest, task: Any, examples: Any, pretrained: Traine
             "evaluate.every=0 disables the evaluation by which the best step is selected; use at "
             "least 1 (default: once per epoch)"
         )
-    given = {argument.partition("=")[0] for argument in args.overrides}
     rows = (
         examples.count_rows(requested.data.objective, pretrained.vocabulary)
         if isinstance(examples, CountsRows)

@@ -23,11 +23,12 @@ from models.config.bert import BertConfig
 from models.config.heads import SpanReaderConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
-from pretrain.config import Run
+from pretrain.config import Run, override_run
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.cards.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.distributed.sharding import find_dimension_names, format_path
+from pretrain.finetune.encoders import fit_window
 from pretrain.finetune.predict_answers import AnswerPredictor
 from pretrain.finetune.qa_task import QuestionExamples, SpanTask
 from pretrain.inference.trained import Trained, open_trained
@@ -579,3 +580,22 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
         match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-example skip skips such",
     ):
         task.read_examples(args, mixed, whole, 0.1).encode_questions(vocabulary)
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["data.objective.length=64"], (64, 21, 16)),
+        (["data.objective.length=64", "data.objective.stride=4"], (64, 4, 16)),
+        (["data.objective.length=64", "data.objective.question=9"], (64, 21, 9)),
+        (["data.objective.stride=7"], (384, 7, 64)),
+        ([], (384, 128, 64)),
+    ],
+)
+def test_shorter_rows_need_no_other_setting(given, expected):
+    run = Run(model=SpanReaderConfig(encoder=BERT), data=Data(objective=AnswerSpan()))
+    keys = {argument.partition("=")[0] for argument in given}
+    objective = fit_window(override_run(run, given), keys).data.objective
+    assert (objective.length, objective.stride, objective.question) == expected
+    objective.check_vocabulary(SimpleNamespace(cls=0, sep=1, pad=2))
