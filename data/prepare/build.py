@@ -97,13 +97,7 @@ def prepare_store(
     """
     request.check()
     output = generations.resolve_output(pathlib.Path(output).absolute())
-    resolved = [
-        dataclasses.replace(
-            sources.resolve_source(name, request.document, request.field, request.file_format),
-            skips_bad=request.on_bad_record == "skip",
-        )
-        for name in request.list_sources()
-    ]
+    resolved = _resolve_sources(request)
     _check_separate(resolved, len(request.sources))
     released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
     if released is not None and released.reading_note:
@@ -127,6 +121,17 @@ def prepare_store(
         seconds = _write_store(builder, released, origin)
         generations.publish_generation(folder / "store", output, folder)
     return PreparedStore(Store.open(output), existed=False, seconds=seconds)
+
+
+def _resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
+    """Return the sources of a request with their files."""
+    reading = request.document, request.field, request.file_format
+    return [
+        dataclasses.replace(
+            sources.resolve_source(name, *reading), skips_bad=request.on_bad_record == "skip"
+        )
+        for name in request.list_sources()
+    ]
 
 
 def _check_separate(resolved: list[sources.ResolvedSource], num_training: int) -> None:
