@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 from pretrain.overrides import ConfigError
 
 TRUE = ("1", "true", "t", "yes", "y", "on")  # as JAX reads a switch
+FALSE = ("0", "false", "f", "no", "n", "off")
 MAX_VALUE = 80  # characters of a value in a message
 
 
 class RefusedValues(NamedTuple):
-    """Values of a setting that are refused, in lower case, and what they do."""
+    """Values of a setting that are refused, in lower case, what they do, and a sound one."""
 
     values: tuple[str, ...]
     effect: str
+    sound: Any = None
 
 
 NO_TRANSFERS = RefusedValues(
@@ -41,6 +43,14 @@ REFUSED = {
     "jax_transfer_guard_device_to_device": NO_TRANSFERS,
     "jax_disable_jit": RefusedValues(
         TRUE, "runs without compiled programs, which every command needs"
+    ),
+    "jax_default_prng_impl": RefusedValues(
+        ("rbg", "unsafe_rbg"),
+        "makes another model of the same seed, and no file would say so",
+        "threefry2x32",
+    ),
+    "jax_threefry_partitionable": RefusedValues(
+        FALSE, "makes another model of the same seed, and no file would say so", True
     ),
     "jax_numpy_rank_promotion": RefusedValues(
         ("raise",), "forbids to broadcast arrays of different ranks, which the models do"
@@ -73,7 +83,8 @@ def list_refused(environ: Mapping[str, str]) -> Iterator[str]:
     for name, refusal in REFUSED.items():
         if jax:
             value, word = getattr(jax.config, name, None), f"jax.config.{name}"
-            remedy = f'jax.config.update("{name}", {False if value is True else None})'
+            sound = False if value is True else refusal.sound
+            remedy = f'jax.config.update("{name}", {sound!r})'
         else:
             value, word, remedy = environ.get(name.upper()), name.upper(), f"unset {name.upper()}"
         if value is not None and _normalize(value) in refusal.values:

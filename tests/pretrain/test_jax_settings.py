@@ -24,6 +24,10 @@ def not_imported(monkeypatch):
         ("JAX_ENABLE_X64", "True"),
         ("JAX_TRANSFER_GUARD", "disallow"),
         ("JAX_TRANSFER_GUARD_HOST_TO_DEVICE", "disallow_explicit"),
+        ("JAX_DEFAULT_PRNG_IMPL", "rbg"),
+        ("JAX_DEFAULT_PRNG_IMPL", "unsafe_rbg"),
+        ("JAX_THREEFRY_PARTITIONABLE", "false"),
+        ("JAX_THREEFRY_PARTITIONABLE", "0"),
     ],
 )
 def test_the_environment_is_checked_before_jax_is_imported(not_imported, name, value):
@@ -38,6 +42,7 @@ def test_the_environment_is_checked_before_jax_is_imported(not_imported, name, v
         {"JAX_ENABLE_X64": "0"},
         {"JAX_ENABLE_X64": "false", "JAX_TRANSFER_GUARD": "log"},
         {"JAX_PLATFORMS": "cpu", "JAX_DEBUG_NANS": "1"},
+        {"JAX_DEFAULT_PRNG_IMPL": "threefry2x32", "JAX_THREEFRY_PARTITIONABLE": "1"},
     ],
 )
 def test_other_settings_pass(not_imported, environ):
@@ -50,6 +55,25 @@ def test_where_jax_is_imported_its_own_configuration_counts():
         (line,) = list_refused({})
     assert line.startswith("jax.config.jax_enable_x64=True ")
     assert line.endswith('jax.config.update("jax_enable_x64", False)')
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sound"),
+    [
+        ("jax_default_prng_impl", "rbg", "'threefry2x32'"),
+        ("jax_threefry_partitionable", False, "True"),
+    ],
+)
+def test_another_generator_of_random_numbers_is_refused(name, value, sound):
+    """It would make another model of the same seed."""
+    before = getattr(jax.config, name)
+    jax.config.update(name, value)
+    try:
+        (line,) = list_refused({})
+    finally:
+        jax.config.update(name, before)
+    assert line.startswith(f"jax.config.{name}={value} makes another model of the same seed")
+    assert line.endswith(f'jax.config.update("{name}", {sound})')
 
 
 def test_each_setting_is_one_of_jax():
