@@ -135,6 +135,20 @@ class Store:
         ]
         return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:32]
 
+    @property
+    def heldout_digest(self) -> str:
+        """Hash of the held-out documents: of the checksums of their files, and of the vocabulary.
+
+        It stays as it is where only training documents change.
+        """
+        prefix = f"{SPLITS[1]}/"
+        files = {
+            name: file for name, file in self.manifest["files"].items() if name.startswith(prefix)
+        }
+        fingerprint = self.manifest["vocabulary"]["fingerprint"]
+        description = [1, self.manifest["dtype"], fingerprint, files]  # 1: version of this list
+        return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:32]
+
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the ids; raises ValueError if its files have changed."""

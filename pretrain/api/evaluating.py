@@ -259,6 +259,8 @@ def evaluate_checkpoint(
 
     run = read_run(workdir)
     opened = open_fitting_store(os.fspath(store or run.data.store), os.fspath(workdir), run)
+    if split == "heldout":
+        check_own_heldout(opened, store, run, workdir)
     mesh = make_mesh(run.mesh)
     data = choose_data(run, store, batch_size, mesh)
     stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
@@ -281,6 +283,15 @@ def evaluate_checkpoint(
     )
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(trained.params, stream)
+
+
+def check_own_heldout(opened: Any, store: Any, run: Any, workdir: Any) -> None:
+    """Check by `check_heldout` the store of the run, by whatever name it is given."""
+    from pretrain.workdir.source_record import check_heldout
+
+    is_own = not store or os.path.realpath(store) == os.path.realpath(run.data.store)
+    if is_own and (line := check_heldout(opened, workdir)):
+        print_notice(line)
 
 
 def choose_data(run: Any, store: Any, batch_size: int | None, mesh: Any) -> Any:

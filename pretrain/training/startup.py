@@ -14,6 +14,7 @@ from data.mixed_stream import MixedStream, open_stream, split_stream
 from data.pipeline import Stream
 from data.source import Source
 from data.store.atomic import replace_folder, write_atomically
+from data.store.reader import Store
 from data.store.salvage import describe_omissions
 from models.config.base import TEACHER
 from pretrain.config import Run, to_json
@@ -126,7 +127,9 @@ def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
     The first process writes; each file or folder appears whole or not at all.
     """
     write_skipped_documents(opened.source, workdir)
-    write_source(opened.source.path, opened.fingerprint, workdir)
+    source = opened.source
+    heldout = source.heldout_digest if isinstance(source, Store) else None
+    write_source(source.path, opened.fingerprint, workdir, heldout)
     if jax.process_index():
         return
     is_new = not has_finished_steps(workdir)  # these files are from a start that completed no step

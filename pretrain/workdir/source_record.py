@@ -1,11 +1,13 @@
 """The data source of a run, recorded in `source.json`: another source would change its batches."""
 
 import json
+from typing import Any
 
 import jax
 from etils import epath
 
 from data.store.atomic import write_atomically
+from data.store.reader import Store
 from pretrain.overrides import ConfigError
 from pretrain.workdir.check import has_finished_steps
 
@@ -43,8 +45,51 @@ def check_source(
     print(f"changed on continuing: data {change}")
 
 
-def write_source(path: epath.PathLike, fingerprint: str, workdir: epath.Path) -> None:
-    """Write the record of a source atomically, by process 0."""
+def check_heldout(store: Store, workdir: epath.PathLike) -> str | None:
+    """Check that the held-out part of a run's store is the one that the run did not train on.
+
+    Returns:
+      A line about what cannot be checked, if the record is of version 0.2.0 and the store has
+      changed; else None.
+
+    Raises:
+      ConfigError: if the store was prepared again, and its held-out documents are others.
+    """
+    record = _read_object(epath.Path(workdir) / NAME)
+    if "heldout" in record:
+        if record["heldout"] != store.heldout_digest:
+            raise ConfigError(
+                f"{store.path} was prepared again: its held-out documents are not those that the "
+                f"run in {workdir} has never seen, so it may have been trained on them. Prepare it "
+                "as it was, or name held-out texts of your own with --store"
+            )
+    elif "fingerprint" in record and record["fingerprint"] != store.fingerprint:
+        return (
+            f"{store.path} has changed since the run in {workdir} was trained on it, by a version "
+            "of Cloze that did not record the held-out part: whether it was trained on documents "
+            "that are held out now cannot be checked"
+        )
+    return None
+
+
+def _read_object(path: epath.Path) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if there is none, such as after an import."""
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def write_source(
+    path: epath.PathLike, fingerprint: str, workdir: epath.Path, heldout: str | None = None
+) -> None:
+    """Write the record of a source atomically, by process 0.
+
+    heldout: digest of the held-out documents of a store.
+    """
     if jax.process_index() == 0:
         record = {"fingerprint": fingerprint, "path": str(path)}
+        if heldout is not None:
+            record["heldout"] = heldout
         write_atomically(workdir / NAME, json.dumps(record) + "\n")

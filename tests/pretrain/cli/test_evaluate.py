@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -175,3 +176,24 @@ def test_an_unknown_dtype_is_refused(workdir, capsys):
     with pytest.raises(SystemExit):
         main(["evaluate", "--workdir", str(workdir[0]), "--dtype", "int8"])
     assert "--dtype: invalid choice: 'int8'" in capsys.readouterr().err
+
+
+def test_a_store_that_was_prepared_again_is_not_scored(tmp_path, capsys):
+    """Its held-out documents may be those that the run was trained on."""
+    trained = make_trained(CONFIG, 3, 110, layout="gpt", algorithm="bpe")
+    documents = [[ids] for ids in trained.vocabulary.encode_batch(TEXT[:6])]
+    store, again = tmp_path / "store", tmp_path / "again"
+    write_store(store, trained.vocabulary, documents[2:], heldout=documents[:2])
+    data = Data(store=str(store), objective=CausalLm(length=LENGTH), batch_size=8)
+    run = dataclasses.replace(trained.run, data=data, train=Train(steps=1))
+    train(run, tmp_path / "run")
+    capsys.readouterr()
+    before = evaluate(tmp_path / "run", capsys)
+    shutil.rmtree(store)
+    write_store(store, trained.vocabulary, documents[:4], heldout=documents[4:])
+    assert main(["evaluate", "--workdir", str(tmp_path / "run")]) == 2
+    assert f"{store} was prepared again: its held-out doc" in capsys.readouterr().err
+    assert main(["evaluate", "--workdir", str(tmp_path / "run"), "--store", str(store)]) == 2
+    write_store(again, trained.vocabulary, documents[2:], heldout=documents[:2])
+    after = evaluate(tmp_path / "run", capsys, "--store", str(again))
+    assert {**after, "store": ""} == {**before, "store": ""}

@@ -2,6 +2,7 @@
 with --allow-changes.
 """
 
+import itertools
 import json
 import shutil
 
@@ -11,7 +12,7 @@ from data.store.reader import Store
 from data.store.small_store import write_store
 from pretrain.__main__ import main
 from pretrain.overrides import ConfigError
-from pretrain.workdir.source_record import NAME, check_source, write_source
+from pretrain.workdir.source_record import NAME, check_heldout, check_source, write_source
 
 pytestmark = pytest.mark.fast
 
@@ -61,6 +62,36 @@ def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, ca
     assert (workdir / NAME).read_text() == before
     check_record(other, workdir, allow_changes=True)
     assert f"-> '{other.path}'" in capsys.readouterr().out
+
+
+def test_the_held_out_part_is_remembered(stores, other, tmp_path):
+    store = stores["bert"]
+    write_source(store.path, store.fingerprint, tmp_path, store.heldout_digest)
+    assert check_heldout(store, tmp_path) is None
+    with pytest.raises(ConfigError, match="was prepared again: its held-out documents are not"):
+        check_heldout(other, tmp_path)
+
+
+def test_what_a_record_without_a_held_out_part_cannot_show_is_said(stores, other, tmp_path):
+    """Of version 0.2.0."""
+    assert check_heldout(stores["bert"], tmp_path) is None  # an import has no record at all
+    write_source(stores["bert"].path, stores["bert"].fingerprint, tmp_path)
+    assert check_heldout(stores["bert"], tmp_path) is None
+    assert "that are held out now cannot be checked" in check_heldout(other, tmp_path)
+
+
+def test_the_digest_of_the_held_out_part_is_of_it_alone(stores, tmp_path):
+    store, split = stores["bert"], stores["bert"].open_split("heldout")
+    bounds = split.document_starts.tolist()
+    held_out = [[split.tokens[a:b].tolist()] for a, b in itertools.pairwise(bounds)]
+    train = [[[5, 6, 7]], [[8, 9]]]
+    first, second = (
+        write_store(tmp_path / str(n), store.vocabulary, train[:n], heldout=held_out)
+        for n in (1, 2)
+    )
+    third = write_store(tmp_path / "3", store.vocabulary, train, heldout=held_out[1:])
+    assert first.heldout_digest == second.heldout_digest != third.heldout_digest
+    assert first.fingerprint != second.fingerprint
 
 
 @pytest.mark.parametrize(
