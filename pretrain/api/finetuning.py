@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import filecmp
 import math
 import os
 import sys
@@ -140,6 +141,7 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
     from pretrain.evaluation.task_metrics import check_run_metrics
     from pretrain.finetune.later_export import describe_refusal
     from pretrain.training.loop import check_run_program
+    from pretrain.training.new_workdir import check_origin
 
     preflight_accelerators()
     pretrained = open_start(request, gathered)
@@ -156,6 +158,8 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
         watched = [monitoring.choose_file(seed) for seed in seeds]
     for workdir in workdirs:
         check_workdir_path(workdir)
+        if os.path.exists(os.path.join(workdir, "config.json")):
+            check_origin(workdir, pretrained, request.fresh)
     check_run_program(base, make_mesh(base.mesh))
     refusal, results = describe_refusal(base, pretrained.vocabulary), []
     for seed, workdir, monitoring in zip(seeds, workdirs, watched, strict=True):
@@ -185,6 +189,14 @@ def check_single_process(request: FinetuneRequest) -> None:
         )
 
 
+def is_same_file(path: str, other: str) -> bool:
+    """Return whether two paths lead to one file, or to two with the same bytes."""
+    try:
+        return os.path.samefile(path, other) or filecmp.cmp(path, other, shallow=False)
+    except OSError:  # a data set of TFDS, or absent: reading it says so
+        return path == other
+
+
 # ---- the examples ------------------------------------------------------------
 
 
@@ -212,6 +224,11 @@ def gather_examples(request: FinetuneRequest) -> tuple[Any, Any]:
         if task.tfds is None:
             raise ValueError(f"--task {request.task} needs --train FILE")
         train, heldout = task.tfds[0], heldout or task.tfds[1]
+    if train and heldout and is_same_file(train, heldout):
+        raise ValueError(
+            f"--heldout {heldout} is --train {train}: a model must not be scored on what it was "
+            "trained on; name another file, or leave --heldout out (a tenth of --train is held out)"
+        )
     if heldout and request.held_out is not None:
         raise ValueError(
             "--held-out is a share of --train, --heldout a file of its own: give one of them"

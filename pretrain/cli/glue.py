@@ -112,7 +112,7 @@ def read_scores(folder: str) -> dict[str, SeedScores]:
     Raises:
       ValueError: if the run learned no task of GLUE, or was not measured with GLUE's metrics.
     """
-    from pretrain.finetune.seed_summary import find_best_checkpoint
+    from pretrain.finetune.seed_summary import describe_unfinished, find_best_checkpoint
     from pretrain.finetune.tasks import TASKS
 
     workdirs = [folder]
@@ -134,6 +134,9 @@ def read_scores(folder: str) -> dict[str, SeedScores]:
         workdir: find_best_checkpoint(workdir, "mean" if several else TASKS[tasks[0]].metrics[0])
         for workdir in workdirs
     }
+    for workdir in workdirs:
+        if line := describe_unfinished(workdir):
+            print_notice(line)
     seed_scores = {}
     for task in tasks:
         metrics = {

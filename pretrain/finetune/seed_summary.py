@@ -29,6 +29,24 @@ def find_best_checkpoint(workdir: str, name: str) -> tuple[int, dict[str, float]
     return step, scores[step]
 
 
+def describe_unfinished(workdir: str) -> str:
+    """Return a line if a run was ended before its last step, so that its scores are not final."""
+    from pretrain.training.early_stopping import EarlyStopping
+    from pretrain.workdir.checkpoints import Checkpoints, read_run
+
+    run = read_run(workdir)
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        step = max(checkpoints.list_steps())
+        stopping = checkpoints.load_record(step).get("stopping", {})
+    early = EarlyStopping(run.evaluate.patience, run.checkpoint.best, stopping)
+    if step >= run.train.steps or early.is_exhausted:
+        return ""
+    return (
+        f"note: {workdir} ended at step {step:,} of {run.train.steps:,}, so its scores are not "
+        "final; the command that began it resumes it"
+    )
+
+
 def write_seed_scores(
     folder: str, names: Sequence[str], outcomes: Mapping[str, tuple[int, dict[str, float]]]
 ) -> str:

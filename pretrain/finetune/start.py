@@ -187,7 +187,7 @@ def prepare_workdir(
         examples or another vocabulary.
     """
     from data.examples.example_store import ExampleStore
-    from pretrain.training.new_workdir import name_folder, report_other_origin, start_workdir
+    from pretrain.training.new_workdir import digest_params, name_folder, start_workdir
 
     objective: Any = run.data.objective
     objective.check_vocabulary(pretrained.vocabulary)
@@ -198,7 +198,10 @@ def prepare_workdir(
             "pretrained_step": pretrained.step,
             "task": args.task,
             "fresh": new,
+            "fresh_flag": args.fresh,
         }
+        if pretrained.params:
+            origin["pretrained_digest"] = digest_params(pretrained.params)
         start_workdir(workdir, run, params, pretrained.vocabulary, origin)
         source = (
             f"all parameters are initialized at random{describe_vectors(pretrained)}"
@@ -207,8 +210,6 @@ def prepare_workdir(
             f"initialized at random: {', '.join(new) or 'none'}"
         )
         print(f"{workdir}: {source}")
-    else:
-        report_other_origin(workdir, pretrained.workdir, args.step)
     store: Any = run.data.store
     if os.path.exists(store) and os.listdir(store):
         found = ExampleStore.open(store)

@@ -21,6 +21,7 @@ from models.config.heads import HeadedConfig
 from pretrain.config import Run, from_json
 from pretrain.jax_settings import check_jax_settings
 from pretrain.overrides import ConfigError
+from pretrain.workdir.recorded_run import describe_other_run
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -164,6 +165,8 @@ def open_trained(
     record, params = restore_recorded_params(workdir, step, choose_sharding, report)
     step, recorded = int(record["step"]), record["encoding"]
     run = from_json(record["run"], where=f"{workdir}, step {step}")
+    if line := describe_other_run(workdir, record):
+        report(line)
     encoding = load_encoding(workdir)
     if encoding.fingerprint != recorded:
         is_images = isinstance(encoding, ImageEncoding)

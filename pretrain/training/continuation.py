@@ -7,20 +7,10 @@ from etils import epath
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from pretrain.config import Run, read_json
-from pretrain.fields import list_differences
 from pretrain.overrides import ConfigError
 from pretrain.training.schedules import make_learning_rate
 from pretrain.workdir.check import has_finished_steps
-
-# A run may be continued with other values of these keys: they decide where and how often something
-# is computed, not what. `describe_schedule` reports the effect of another train.steps.
-CHANGEABLE_KEYS = (
-    *("mesh.", "evaluate.", "checkpoint.", "watchdog."),
-    *("guard.replicas", "guard.memory_check"),
-    *("train.steps", "train.stop_at_step", "train.attention"),
-    *("data.store", "data.threads", "data.prefetch", "data.feed"),
-    *("model.remat", "model.encoder.remat"),
-)
+from pretrain.workdir.recorded_run import list_changes, read_newest_run
 
 
 def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | None:
@@ -36,12 +26,7 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
     if not path.exists():
         return None
     before = read_json(path)
-    differences = list_differences(before, run)
-    changes = [
-        f"{key}: {old} -> {new}"
-        for key, old, new in differences
-        if not key.startswith(CHANGEABLE_KEYS)
-    ]
+    changes = list_changes(before, run)
     if not has_finished_steps(workdir):
         if changes:
             print(f"{workdir}: no step was finished; changed: " + "; ".join(changes))
@@ -53,9 +38,36 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
             f"another configuration: {'; '.join(changes)}. Name a new --workdir, or add "
             "--allow-changes to `train`"
         )
-    for line in changes:
+    changes += check_recorded_run(run, workdir, allow_changes)
+    for line in dict.fromkeys(changes):
         print(f"changed on continuing: {line}")
     return before
+
+
+def check_recorded_run(run: Run, workdir: epath.Path, allow_changes: bool) -> list[str]:
+    """Return how a run differs from the one that the newest checkpoint's sealed record describes.
+
+    Args:
+      run: the configuration of this start.
+      workdir: the workdir.
+      allow_changes: return the differences instead of an error.
+
+    Raises:
+      ConfigError: there are differences.
+    """
+    newest = read_newest_run(workdir)
+    if newest is None:
+        return []
+    step, recorded = newest
+    changes = list_changes(recorded, run)
+    if changes and not allow_changes:
+        raise ConfigError(
+            f"{workdir}: checkpoint {step} was made by a run of another configuration: "
+            f"{'; '.join(changes)}. Either config.json was edited, or the checkpoint was copied "
+            "from another run: put the right one back, name a new --workdir, or add "
+            "--allow-changes to `train`"
+        )
+    return changes
 
 
 def describe_schedule(run: Run, before: Run | None, updates: int) -> list[str]:

@@ -1,5 +1,6 @@
 """A workdir that begins with given parameters, or with those of another run."""
 
+import hashlib
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from models import build
 from models.config.base import PatchConfig
 from models.layers.layer_layout import match_layout
 from pretrain.config import Run, to_json
+from pretrain.distributed.fingerprints import fingerprint_leaves
 from pretrain.distributed.sharding import format_path
 from pretrain.evaluation.model_fit import check_fit
 from pretrain.inference.trained import Trained, open_trained
@@ -79,6 +81,61 @@ def report_other_origin(workdir: str, source: epath.PathLike, step: int | None =
             f"{escape_line(folder)} at step {origin_step}, not with {requested}. To begin with "
             "that, name another --workdir",
             file=sys.stderr,
+        )
+
+
+def digest_params(params: Any) -> str:
+    """Return a hash of parameters: of the paths, dtypes, shapes and fingerprints of all leaves."""
+    text = json.dumps(fingerprint_leaves(params), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def check_origin(workdir: str, model: Any, fresh: str) -> None:
+    """Check that a fine-tuning that exists began with the model that is named now.
+
+    The contents decide, not the names. What a workdir of version 0.2.0 did not record is said.
+
+    Args:
+      workdir: the workdir, which would be resumed.
+      model: the `Trained` of --from, or a `NewModel`, which has no parameters yet.
+      fresh: the value of --fresh: "head" or "all".
+
+    Raises:
+      ConfigError: it began with another model, or with other parameters initialized at random.
+    """
+    path = epath.Path(workdir) / "origin.json"
+    origin = json.loads(path.read_text()) if path.exists() else {}
+    if "folder" not in origin:
+        return
+    began = f"{escape_line(origin['folder'])} at step {origin.get('pretrained_step')}"
+    remedy = (
+        f"name another --workdir, or resume this one by `train {workdir}/config.json --workdir "
+        f"{workdir}`"
+    )
+    is_all = any(each.startswith("encoder/") for each in origin.get("fresh", ()))
+    began_fresh = origin.get("fresh_flag", "all" if is_all else None)  # None: of version 0.2.0
+    if isinstance(model, Trained) and began_fresh not in (None, fresh):
+        raise ConfigError(
+            f"{workdir} began with --fresh {began_fresh}, not --fresh {fresh}, which would be "
+            f"ignored: {remedy}"
+        )
+    given, step = name_folder(model.workdir), model.step
+    is_same_name = (origin["folder"], origin.get("pretrained_step")) == (given, step)
+    if isinstance(model, Trained) and "pretrained_digest" in origin:
+        is_same = origin["pretrained_digest"] == digest_params(model.params)
+    else:
+        is_same = is_same_name
+        if is_same and isinstance(model, Trained):
+            print(
+                f"note: {workdir} was begun by a version of Cloze that recorded the name and the "
+                f"step of its model ({began}) alone: whether {model.workdir} is it cannot be "
+                "checked",
+                file=sys.stderr,
+            )
+    if not is_same:
+        raise ConfigError(
+            f"{workdir} began with {began}, not with the model in {model.workdir} at step {step}: "
+            f"give the --from and the --step that it began with, {remedy}"
         )
 
 

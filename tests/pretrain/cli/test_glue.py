@@ -109,7 +109,18 @@ def run_of(tmp_path, monkeypatch):
         "pretrain.finetune.seed_summary.find_best_checkpoint",
         lambda workdir, metric: outcomes[workdir],
     )
+    monkeypatch.setattr(
+        "pretrain.finetune.seed_summary.describe_unfinished",
+        lambda workdir: f"note: {workdir} is unfinished" * ("killed" in workdir),
+    )
     return make_run
+
+
+def test_a_run_that_was_killed_is_named(run_of, capsys):
+    """Its scores are not final."""
+    killed = run_of("killed", "sst2", {"accuracy": 0.7})
+    assert main(["glue", killed]) == 0
+    assert f"note: {killed} is unfinished" in capsys.readouterr().err
 
 
 def test_the_verb_reads_runs_and_those_of_seeds(run_of, tmp_path, capsys):

@@ -5,6 +5,8 @@ error in a file.
 import json
 import pathlib
 import re
+import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -25,13 +27,14 @@ from pretrain.config import Run
 from pretrain.finetune.labelled_task import LabelledExamples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples
 from pretrain.finetune.qa_task import QuestionExamples, SpanTask
-from pretrain.finetune.seed_summary import find_best_checkpoint
+from pretrain.finetune.seed_summary import describe_unfinished, find_best_checkpoint
 from pretrain.finetune.tagging_task import TaggedExamples
 from pretrain.finetune.text2text_task import TextExamples
 from pretrain.inference.trained import open_trained
+from pretrain.overrides import ConfigError
 from pretrain.training.memory import memory_check
 from pretrain.training.memory.device_memory import DeviceMemory
-from pretrain.training.new_workdir import start_workdir
+from pretrain.training.new_workdir import check_origin, digest_params, start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
 
@@ -118,6 +121,8 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
     expected = {"bert": before.params["bert"]}
     jax.tree.map(np.testing.assert_array_equal, first.params["encoder"], expected)
     assert first.read_origin() == {
+        "fresh_flag": "head",
+        "pretrained_digest": digest_params(before.params),
         "folder": "bert",
         "pretrained_step": 0,
         "task": "mnli",
@@ -322,7 +327,9 @@ def replace_word(command, old, new):
 
 def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
-    other = [dev if word.endswith("train.jsonl") else word for word in command]
+    fewer = tmp_path.parent / "fewer.jsonl"
+    fewer.write_text("".join(pathlib.Path(dev).read_text().splitlines(keepends=True)[:-1]))
+    other = [str(fewer) if word.endswith("train.jsonl") else word for word in command]
     assert main(other) == 2 and "holds other examples" in capsys.readouterr().err
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
@@ -367,6 +374,71 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
         "has the labels 'neutral', 'entailment', the model 'entailment', 'neutral'"
         in capsys.readouterr().err
     )
+
+
+def test_a_workdir_keeps_its_origin(tuned, pretrained, tmp_path, capsys):
+    """The contents of the model decide, not its name; a flag that would be ignored is refused."""
+    workdir, command, _ = tuned
+    before = (workdir / "metrics.jsonl").read_text()
+    other = tmp_path / pretrained.name
+    trained = open_trained(pretrained)
+    params = jax.tree.map(lambda leaf: leaf + 1, trained.params)
+    start_workdir(other, trained.run, params, trained.vocabulary)
+    for changed, message in (
+        (
+            replace_word(command, str(pretrained), str(other)),
+            f"began with bert at step 0, not with the model in {other} at step 0",
+        ),
+        ([*command, "--fresh", "all"], "began with --fresh head, not --fresh all, which would be"),
+    ):
+        assert main(changed) == 2
+        error = capsys.readouterr().err
+        assert message in error and f"`train {workdir}/config.json --workdir {workdir}`" in error
+    assert (workdir / "metrics.jsonl").read_text() == before
+    moved = shutil.copytree(pretrained, tmp_path / "of another name")
+    assert main(replace_word(command, str(pretrained), str(moved))) == 0
+
+
+def test_an_origin_of_an_earlier_version_is_read_by_its_name(tuned, pretrained, tmp_path, capsys):
+    """It has neither digest nor flag."""
+    workdir = tmp_path / "w"
+    workdir.mkdir()
+    origin = json.loads((tuned[0] / "origin.json").read_text())
+    del origin["fresh_flag"], origin["pretrained_digest"]
+    (workdir / "origin.json").write_text(json.dumps(origin))
+    trained = open_trained(pretrained)
+    check_origin(str(workdir), trained, "head")
+    assert "whether" in (error := capsys.readouterr().err) and "cannot be checked" in error
+    (workdir / "origin.json").write_text(json.dumps(origin | {"pretrained_step": 7}))
+    with pytest.raises(ConfigError, match="w began with bert at step 7, not with the model in"):
+        check_origin(str(workdir), trained, "head")
+
+
+def test_seeds_of_two_pretrained_steps_are_not_mixed(tmp_path, capsys):
+    workdir = tmp_path / "seeds" / "seed-1"
+    workdir.mkdir(parents=True)
+    origin = {"folder": "bert", "pretrained_step": 4, "fresh_flag": "head"}
+    (workdir / "origin.json").write_text(json.dumps(origin | {"pretrained_digest": "a" * 32}))
+    model = SimpleNamespace(workdir="runs/bert", step=8, params={})
+    with pytest.raises(ConfigError, match="seed-1 began with bert at step 4.*give the --from and"):
+        check_origin(str(workdir), model, "head")
+
+
+def test_the_held_out_examples_are_not_those_of_training(tuned, tmp_path, capsys):
+    _, command, dev = tuned
+    train = command[command.index("--train") + 1]
+    shutil.copy(train, tmp_path / "same.jsonl")
+    for heldout in (train, str(tmp_path / "same.jsonl")):
+        assert main(replace_word(command, dev, heldout)) == 2
+        assert f"--heldout {heldout} is --train {train}: a model" in capsys.readouterr().err
+
+
+def test_a_run_that_ended_before_its_last_step_is_unfinished(tuned, tmp_path):
+    workdir, *_ = tuned
+    assert not describe_unfinished(str(workdir))
+    copy = shutil.copytree(workdir, tmp_path / "w")
+    shutil.rmtree(copy / "checkpoints" / "40")
+    assert f"{copy} ended at step 32 of 40, so its scores" in describe_unfinished(str(copy))
 
 
 def test_a_digest_is_of_all_that_is_learned():

@@ -5,6 +5,7 @@ and what is printed.
 import dataclasses
 import json
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -219,3 +220,49 @@ def test_a_workdir_that_began_with_another_model_says_so(tmp_path, capsys):
     (tmp_path / "origin.json").write_text('{"repository": "a/b"}')
     report_other_origin(tmp_path, "runs/albert")
     assert capsys.readouterr().err == ""
+
+
+def edit_config(workdir, **changes):
+    """Change fields of config.json by hand, {section: {field: value}}."""
+    path = workdir / "config.json"
+    settings = json.loads(path.read_text())
+    for section, fields in changes.items():
+        settings[section] |= fields
+    path.write_text(json.dumps(settings))
+
+
+def test_a_configuration_that_was_edited_by_hand_is_compared_with_the_record(
+    configs, tmp_path, capsys
+):
+    workdir = tmp_path / "run"
+    words = ["--workdir", str(workdir), "evaluate.every=0"]
+    assert main(["train", str(configs["bert"]), *words, "train.stop_at_step=2"]) == 0
+    sound = (workdir / "config.json").read_text()
+    again = ["train", str(workdir / "config.json"), *words, "train.stop_at_step=3"]
+    edit_config(workdir, train={"seed": 7})
+    capsys.readouterr()
+    assert main(again) == 2
+    error = capsys.readouterr().err
+    assert "checkpoint 2 was made by a run of another configuration: train.seed: 0 -> 7" in error
+    assert main([*again, "--allow-changes"]) == 0
+    assert "changed on continuing: train.seed: 0 -> 7" in capsys.readouterr().out
+    (workdir / "config.json").write_text(sound)
+    assert main(again) == 2  # the newest record has the accepted seed
+
+
+def test_a_checkpoint_of_another_run_is_not_continued_and_is_named(configs, tmp_path, capsys):
+    for name, *more in (("one",), ("other", "train.seed=5", "optimizer.learning_rate=0.01")):
+        words = [str(configs["bert"]), "--workdir", str(tmp_path / name), "evaluate.every=0"]
+        assert main(["train", *words, "train.stop_at_step=2", *more]) == 0
+    step = tmp_path / "one" / "checkpoints" / "2"
+    shutil.rmtree(step)
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "2", step)
+    capsys.readouterr()
+    words = [str(configs["bert"]), "--workdir", str(tmp_path / "one"), "evaluate.every=0"]
+    assert main(["train", *words, "train.stop_at_step=3"]) == 2
+    error = capsys.readouterr().err
+    assert "train.seed: 5 -> 0" in error and "the checkpoint was copied from another run" in error
+    assert main(["predict", "--workdir", str(tmp_path / "one"), "a [MASK]"]) == 0
+    printed = capsys.readouterr()
+    note = f"note: checkpoint 2 was not made with the settings in {tmp_path / 'one/config.json'}"
+    assert note in printed.out + printed.err
