@@ -8,7 +8,7 @@ import numpy as np
 
 from data.examples.example_store import ExampleStore
 from data.examples.labelled_examples import Example, encode_labels
-from data.prepare.jobs import hash_text
+from data.prepare.held_out import hash_document
 from data.store.generations import replace_store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
@@ -17,7 +17,8 @@ from data.vocabulary.load import Vocabulary
 def split_examples(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
     """Split examples into (training, held-out) examples, by the hash of their texts.
 
-    So copies of a text are on one side, and an example's side does not depend on the others.
+    Copies of a text are on one side, in other case or Unicode form too. An example's side depends
+    neither on the others nor on the vocabulary.
 
     Args:
       examples: have `texts`.
@@ -26,9 +27,8 @@ def split_examples(examples: list[Any], share: float) -> tuple[list[Any], list[A
     limit = round(share * (1 << 64))
     sides: tuple[list[Any], list[Any]] = [], []
     for example in examples:
-        sides[hash_text("\n".join(example.texts).encode(errors="surrogatepass")) < limit].append(
-            example
-        )
+        text = "\n".join(example.texts).encode(errors="surrogatepass")
+        sides[hash_document(text) < limit].append(example)
     if not all(sides):
         raise ValueError(
             f"a held-out share of {share:g} of {len(examples)} examples leaves {len(sides[0])} to "

@@ -8,7 +8,8 @@ incomplete (data/store/atomic.py). Memory does not grow with the text, except th
 the training sample of the vocabulary have to fit.
 
 A document is held out if its hash is in the lowest `held_out` share of all values. This depends on
-its text alone, so copies of a document are in the same split. If one split would be empty, it gets
+its text alone, without case, accents and blanks (data/prepare/held_out.py), so texts that a
+vocabulary reads alike are in the same split. If one split would be empty, it gets
 the document with the lowest (held-out) or highest (train) hash. With validation sources, the
 held-out split is all of their documents and nothing else.
 """
@@ -31,6 +32,7 @@ from data.corpus import builtin, sources
 from data.corpus.paths import is_remote
 from data.corpus.readers import find_line_number
 from data.prepare.full_disk import explain_full_disk
+from data.prepare.held_out import HASHED
 from data.prepare.job_report import NUM_HASHES, JobReport
 from data.prepare.local_pool import LocalPool, count_cores
 from data.prepare.request import SPARSE_OPTIONS, PrepareRequest
@@ -190,7 +192,7 @@ def _write_store(
         + [0.0] * len(builder.request.validation or ()),
         **origin,
         sampled_bytes=sampled_bytes,
-        held_out={"below": threshold, "of": NUM_HASHES}
+        held_out={"below": threshold, "of": NUM_HASHES, "by": HASHED}
         | ({"files": list(validation)} if (validation := builder.request.validation) else {}),
         totals=dict(report.totals),
         noted=_format_notes(report, noted),

@@ -9,7 +9,6 @@ and lengths go to three files a split, which data/prepare/build.py joins in the 
 import collections
 import dataclasses
 import functools
-import hashlib
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -26,6 +25,7 @@ from data.corpus.sentences import (
     find_sentence_spans,
 )
 from data.prepare.articles import WITHOUT_FIELD, encode_articles
+from data.prepare.held_out import hash_document, hash_text
 from data.prepare.job_files import JobFiles
 from data.prepare.job_report import NUM_HASHES, JobReport
 from data.store.writer import SPLITS, choose_token_dtype
@@ -135,11 +135,6 @@ def encode_batches(
         yield from _encode_batch(batch, loaded, threshold, report)
 
 
-def hash_text(raw: bytes) -> int:
-    """Return a hash of 64 bits, the same on any machine."""
-    return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
-
-
 def _read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources.InputChunk, int]]:
     """Yield (clean text, chunk, line) of the documents of a job that are not empty.
 
@@ -205,7 +200,7 @@ def _encode_batch(
     else:
         ids, lengths, first, cut_starts = _encode_sentences(text, begins, vocabulary, pairs)
     documents = np.add.reduceat(lengths, first)
-    hashes = np.array([hash_text(raw) for raw in raws], np.uint64)
+    hashes = np.array([hash_document(raw) for raw in raws], np.uint64)
     has_tokens = (np.minimum if pairs else np.add).reduceat(lengths, first) > 0
     for i in np.flatnonzero(~has_tokens):
         report.add_note(TOKENLESS_PAIRS if pairs else TOKENLESS_DOCUMENTS, *batch[i][1:])

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from data.prepare.build import PreparedStore
+from data.prepare.held_out import HASHED
 
 
 def format_summary(prepared: PreparedStore) -> list[str]:
@@ -35,6 +36,12 @@ def format_summary(prepared: PreparedStore) -> list[str]:
                 f"{heldout:,} held out, rate {source['rate']:.4f}"
             )
     lines += [f"noted    {note}" for note in format_notes(manifest)]
+    is_chosen = splits["heldout"]["documents"] and not manifest["held_out"].get("files")
+    if is_chosen and manifest["held_out"].get("by") != HASHED:
+        lines.append(
+            "noted    an earlier version chose the held-out documents by their bytes: copies in "
+            "another Unicode form or case may be in both parts (--overwrite chooses again)"
+        )
     store_bytes = sum(file["bytes"] for file in manifest["files"].values())
     lines.append(f"store    {store.path}, {store_bytes:,} bytes")
     return lines

@@ -33,7 +33,7 @@ def texts_of(store: Store, name: str) -> list[str]:
 
 def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
     done = prepare_store(
-        PrepareRequest((str(corpus),), vocabulary=words, held_out=0.2), tmp_path / "store"
+        PrepareRequest((str(corpus),), vocabulary=words, held_out=0.3), tmp_path / "store"
     )
     store = Store.open(tmp_path / "store")
     store.verify_checksums()
@@ -301,7 +301,7 @@ def test_a_mixture_rules_the_sample_of_its_vocabulary(tmp_path):
 def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
     (tmp_path / "a.txt").write_text("\n".join(texts[:20]))
     (tmp_path / "b.txt").write_text(" \n\n")
-    (tmp_path / "c.txt").write_text(texts[30])
+    (tmp_path / "c.txt").write_text(texts[31])
     names = {name: str(tmp_path / f"{name}.txt") for name in "abc"}
     options = dict(vocabulary=words, document="record")
     with pytest.raises(ValueError, match="b.txt has nothing to train on: there is no text in it"):
