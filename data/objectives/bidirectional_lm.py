@@ -39,6 +39,7 @@ class BidirectionalLm(Objective):
     """
 
     name: ClassVar[str] = "bidirectional_lm"
+    scored_tokens: ClassVar[str] = "all"
     description: ClassVar[str] = "the next and the previous word, rows of {length} across sentences"
     # L: words of a row; each direction predicts the next word that it reads at each.
     length: int = 20

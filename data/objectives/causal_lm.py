@@ -33,6 +33,7 @@ class CausalLm(Objective):
     """
 
     name: ClassVar[str] = "causal_lm"
+    scored_tokens: ClassVar[str] = "all"
     description: ClassVar[str] = "the next token, rows of {length} across documents"
     gaps: ClassVar[str] = "following"
     # L: tokens of a row; the model predicts the next token at each.

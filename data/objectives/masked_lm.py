@@ -33,6 +33,7 @@ class MaskedLm(WholeWords, Objective):
     """
 
     name: ClassVar[str] = "masked_lm"
+    scored_tokens: ClassVar[str] = "known"
     description: ClassVar[str] = (
         "masked tokens ({mask_rate:.0%} of the tokens, rows of {length}, "
         "at most {max_predictions} masks a row)"

@@ -37,6 +37,7 @@ class MaskedNextToken(WholeWords, Objective):
     """
 
     name: ClassVar[str] = "masked_next_token"
+    scored_tokens: ClassVar[str] = "known"
     description: ClassVar[str] = (
         "masked tokens, each predicted at the position before it "
         "({mask_rate:.0%} of the tokens, rows of {length})"

@@ -33,6 +33,8 @@ class Objective(abc.ABC):
     unit:        what the throughput of a run counts
     text_documents: the --document of `prepare` by which the objective reads a plain text; "" for an
                  objective of labelled examples or images
+    scored_tokens: the tokens of a text for which the loss of a target stands: "all"; "known", all
+                 but unknown ones; or "", where targets are no fair sample of a text's tokens
     """
 
     name: ClassVar[str]
@@ -41,6 +43,7 @@ class Objective(abc.ABC):
     trains_as: ClassVar[str] = ""
     unit: ClassVar[str] = "tokens"
     text_documents: ClassVar[str] = "file"
+    scored_tokens: ClassVar[str] = ""
 
     @abc.abstractmethod
     def axis_sizes(self) -> dict[str, int]:

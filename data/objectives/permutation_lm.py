@@ -35,6 +35,7 @@ class PermutationLm(Objective):
     """
 
     name: ClassVar[str] = "permutation_lm"
+    scored_tokens: ClassVar[str] = "known"
     description: ClassVar[str] = (
         "the last tokens of a random order (one in {partial}, spans of up to {max_span}, rows of "
         "{length})"

@@ -32,6 +32,7 @@ class PrefixLm(Objective):
     """
 
     name: ClassVar[str] = "prefix_lm"
+    scored_tokens: ClassVar[str] = "all"
     description: ClassVar[str] = "the rest of a text ({length} tokens, cut anywhere)"
     length: int = 512  # L and T: tokens of text in one example
 

@@ -35,6 +35,7 @@ class SentenceOrder(WholeWords, Objective):
     """Rows `[CLS] A [SEP] B [SEP]` of consecutive segments, half of them in the other order."""
 
     name: ClassVar[str] = "sentence_order"
+    scored_tokens: ClassVar[str] = "known"
     description: ClassVar[str] = (
         "masked tokens ({mask_rate:.0%}, up to {ngram} words in a row) "
         "and the order of two texts, rows of {length}"

@@ -36,6 +36,7 @@ class SentencePair(WholeWords, Objective):
     """
 
     name: ClassVar[str] = "sentence_pair"
+    scored_tokens: ClassVar[str] = "known"
     description: ClassVar[str] = (
         "masked tokens ({mask_rate:.0%}) and next sentence "
         "({random_next:.0%} of the pairs are of two documents), rows of {length}"

@@ -48,6 +48,7 @@ JOB_BYTES = 4 << 20  # bytes of text in a job
 MIN_PARALLEL_BYTES = (
     2 << 20
 )  # bytes of text below which starting processes takes longer than the jobs
+MAX_UNKNOWN = 1000  # characters that a manifest lists
 IGNORED_FILES = "files of other kinds in the folders"
 
 
@@ -166,9 +167,9 @@ def _describe_origin(
     if released:
         inputs.append({"name": "--vocabulary", **identify_encoding(released)})
     options = dataclasses.asdict(request)
-    for name in SPARSE_OPTIONS:
-        if options[name] is None:
-            del options[name]
+    for field in dataclasses.fields(request):
+        if field.name in SPARSE_OPTIONS and options[field.name] == field.default:
+            del options[field.name]
     return json.loads(json.dumps({"request": options, "inputs": inputs}))
 
 
@@ -195,9 +196,20 @@ def _write_store(
         held_out={"below": threshold, "of": NUM_HASHES, "by": HASHED}
         | ({"files": list(validation)} if (validation := builder.request.validation) else {}),
         totals=dict(report.totals),
+        sizes={
+            split: {unit: report.sizes[f"{split} {unit}"] for unit in ("bytes", "words")}
+            for split in SPLITS
+        },
+        **({"unknown_characters": unknown} if (unknown := _rank_characters(report)) else {}),
         noted=_format_notes(report, noted),
     )
     return seconds
+
+
+def _rank_characters(report: JobReport) -> dict[str, int]:
+    """Return {character that the vocabulary does not know: number}, the most frequent first."""
+    ranked = sorted(report.unknown.items(), key=lambda item: (-item[1], item[0]))
+    return dict(ranked[:MAX_UNKNOWN])
 
 
 def _choose_workers(workers: int | None, total: int, jobs: int) -> int:

@@ -16,6 +16,8 @@ class JobReport:
     Attributes:
       totals: number of documents and bytes; after encoding, also of sentences, tokens, unknown
         tokens and documents kept.
+      sizes: number of bytes and words of the documents kept, "train bytes", "heldout words", ...
+      unknown: {character that the vocabulary does not know: number of times}.
       noted: {reason: number of documents or sentences that were skipped or repaired for it}.
       first: {reason: (path, start, line) of the first such document}.
       least: the lowest hash of a document.
@@ -23,6 +25,8 @@ class JobReport:
     """
 
     totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    sizes: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    unknown: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     noted: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     first: dict[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
     least: int = NUM_HASHES
@@ -36,6 +40,8 @@ class JobReport:
     def merge_report(self, other: "JobReport") -> None:
         """Add the counts of a later job."""
         self.totals += other.totals
+        self.sizes += other.sizes
+        self.unknown += other.unknown
         self.noted += other.noted
         self.first = other.first | self.first
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
@@ -48,6 +54,7 @@ class JobReport:
     def from_json(cls, text: str | bytes) -> "JobReport":
         """Return the report that `to_json` wrote."""
         fields = json.loads(text)
-        counted = {name: collections.Counter(fields.pop(name)) for name in ("totals", "noted")}
+        names = ("totals", "sizes", "unknown", "noted")
+        counted = {name: collections.Counter(fields.pop(name)) for name in names}
         first = {reason: tuple(place) for reason, place in fields.pop("first").items()}
         return cls(**counted, first=first, **fields)

@@ -199,7 +199,7 @@ def _encode_batch(
             report.add_note(WITHOUT_FIELD.format(fields[field]), *batch[i][1:])
     else:
         ids, lengths, first, cut_starts = _encode_sentences(text, begins, vocabulary, pairs)
-    documents = np.add.reduceat(lengths, first)
+    documents, is_unknown = np.add.reduceat(lengths, first), ids == vocabulary.unk
     hashes = np.array([hash_document(raw) for raw in raws], np.uint64)
     has_tokens = (np.minimum if pairs else np.add).reduceat(lengths, first) > 0
     for i in np.flatnonzero(~has_tokens):
@@ -213,9 +213,12 @@ def _encode_batch(
             "tokens": len(ids),
             "sentences": int((lengths > 0).sum()),
             "kept": int(has_tokens.sum()),
-            "unknown": int((ids == vocabulary.unk).sum()),
+            "unknown": int(is_unknown.sum()),
         }
     )
+    ends = np.cumsum(documents)
+    for i in np.unique(np.searchsorted(ends, np.flatnonzero(is_unknown), "right")):
+        report.unknown += vocabulary.find_unknown_characters(raws[i].decode())
     if has_tokens.any():
         report.least = min(report.least, int(hashes[has_tokens].min()))
         report.most = max(report.most, int(hashes[has_tokens].max()))
@@ -224,6 +227,9 @@ def _encode_batch(
         heldout = hashes < np.uint64(threshold)
     owner = np.repeat(np.arange(len(raws)), np.diff(first, append=len(lengths)))
     for split, in_split in zip(SPLITS, (~heldout & has_tokens, heldout & has_tokens)):
+        for i in np.flatnonzero(in_split):
+            report.sizes[f"{split} bytes"] += len(raws[i])
+            report.sizes[f"{split} words"] += len(raws[i].split())
         if in_split.all():
             yield split, ids, documents, lengths[lengths > 0]
         elif in_split.any():

@@ -3,16 +3,22 @@
 import dataclasses
 import math
 import re
+from typing import Any
 
-from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS
+from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS, check_training
 
 # The fields of an article in their order (Zellers et al. 2019, section 3.1).
 ARTICLE_FIELDS = ("domain", "date", "authors", "headline", "body")
 # {kind of document: names of its fields, unless --field names others}.
 DEFAULT_FIELDS = {"pair": "source,target", "fields": ",".join(ARTICLE_FIELDS)}
 FIELD_NAME = re.compile(r"\w+")
-# Options that a manifest has only if they are set: older manifests lack them.
-SPARSE_OPTIONS = frozenset({"validation", "file_format", "on_bad_record"})
+# Options that a manifest has only where they are not the default: older manifests lack them.
+SPARSE_OPTIONS = frozenset(
+    {
+        *("validation", "file_format", "on_bad_record"),
+        *("character_coverage", "byte_fallback", "split_digits"),
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +27,15 @@ class PrepareRequest:
 
     Attributes:
       sources: SOURCEs of the command line, see data/corpus/sources.py.
-      vocabulary: path of a released or saved vocabulary; None: the next five options train one.
+      vocabulary: path of a released or saved vocabulary; None: the next eight options train one.
       vocab_size: number of ids, special tokens and sentinels included.
       layout: layout of the special tokens, see data/vocabulary/layouts.py.
       algorithm: unigram, bpe, byte_bpe or words.
       lowercase: whether the text is case-folded.
+      character_coverage: share of the sample's characters that have an id, for unigram and bpe;
+        None: those that data/vocabulary/characters.py chooses.
+      byte_fallback: whether other characters are written by ids of their bytes, not as unknown.
+      split_digits: whether each digit is a token of its own.
       sample_size: most bytes of text on which the vocabulary is trained.
       held_out: share of the documents in the held-out split; 0 for none.
       validation: SOURCEs whose documents are the held-out split, instead of a share of `sources`;
@@ -48,6 +58,9 @@ class PrepareRequest:
     layout: str = DEFAULT_LAYOUT
     algorithm: str = "unigram"
     lowercase: bool = False
+    character_coverage: float | None = None
+    byte_fallback: bool = False
+    split_digits: bool = False
     sample_size: int = 10_000_000
     held_out: float = 0.01
     validation: tuple[str, ...] | None = None
@@ -108,6 +121,13 @@ class PrepareRequest:
             raise ValueError(f"--on-bad-record {self.on_bad_record}: refuse or skip")
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
+        if self.vocabulary is None:
+            check_training(self.algorithm, self.list_training())
+
+    def list_training(self) -> dict[str, Any]:
+        """Return the options of `SentencePieceOptions` that byte_bpe and words do not have."""
+        names = ("character_coverage", "byte_fallback", "split_digits")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def article_fields(self) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ class StoreBuilder:
                 request.algorithm,
                 request.lowercase,
                 reserved=2 * len(request.article_fields),
+                report=self.report_step,
+                **request.list_training(),
             )
         if request.article_fields:
             vocabulary = add_field_tokens(vocabulary, request.article_fields)

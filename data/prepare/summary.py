@@ -5,6 +5,7 @@ from typing import Any
 
 from data.prepare.build import PreparedStore
 from data.prepare.held_out import HASHED
+from data.vocabulary.characters import format_characters
 
 
 def format_summary(prepared: PreparedStore) -> list[str]:
@@ -26,6 +27,8 @@ def format_summary(prepared: PreparedStore) -> list[str]:
         f"{unknown:.4%} of the tokens unknown"
         + (f", trained on {manifest['sampled_bytes']:,} bytes" if manifest["sampled_bytes"] else "")
     )
+    if characters := manifest.get("unknown_characters"):
+        lines.append(f"unknown  {format_characters([*characters], characters)}")
     if len(manifest["sources"]) > 1:
         for source in manifest["sources"]:
             trained, heldout = (

@@ -1,12 +1,17 @@
 """The base class of all vocabularies; data/vocabulary/load.py lists the kinds and reads them."""
 
 import abc
+<<<<<<< HEAD
+=======
+import collections
+>>>>>>> 79df7eaa (Vocabularies know printable ASCII and every frequent character, can fall back to bytes, and evaluate reports unknown tokens, bits per byte and perplexity per word)
 import functools
 import hashlib
 import itertools
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -114,6 +119,8 @@ class Vocabulary(abc.ABC):
         ]
         description += [found, normalize(PROBE_TEXT)]
         self.fingerprint = _hash_json(description)
+        self._normalize = normalize
+        self._known: dict[str, bool] = {}  # of characters that a text had
         self.encoder_digest = None if encoder_parts is None else _hash_json(encoder_parts)
 
     @functools.cached_property
@@ -164,6 +171,23 @@ class Vocabulary(abc.ABC):
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of the ids; special ids appear as their pieces."""
+
+    def find_unknown_characters(self, text: str) -> collections.Counter[str]:
+        """Count the characters of a text that no piece has."""
+        found: collections.Counter[str] = collections.Counter()
+        text = unicodedata.normalize("NFC", text)
+        for character in set(text):
+            if character not in self._known:
+                written = self._normalize(character).strip(f"{WORD_MARKS} \t\r\n")
+                self._known[character] = self._alphabet.issuperset(written)
+            if not self._known[character]:
+                found[character] = text.count(character)
+        return found
+
+    @functools.cached_property
+    def _alphabet(self) -> frozenset[str]:
+        """The characters of all pieces that a text can have."""
+        return frozenset().union(*itertools.compress(self.pieces, ~self.special))
 
     def id_to_piece(self, token_id: int) -> str:
         """Return the piece of an id."""

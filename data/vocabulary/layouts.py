@@ -4,6 +4,8 @@ A layout has the name of the model that introduced it, which stores and scripts 
 read a vocabulary of any layout that has the special tokens it needs.
 """
 
+from typing import Any
+
 DEFAULT_LAYOUT = "bert"
 # These have 100 sentinels after the pieces: <extra_id_i> = V + 99 - i, as the released T5 models.
 LAYOUTS_WITH_SENTINELS = ("t5", "ul2")
@@ -54,9 +56,31 @@ MODEL_TOKENIZERS = {
     "albert": "folded_unigram",
     "marian": "other",
 }
+LEAST_COVERAGE = 0.98  # of characters; the SentencePiece library refuses less
 LAYOUT_HELP = (
     "special tokens: bert: [PAD] [UNK] [CLS] [SEP] [MASK] (default); t5: <pad> </s> <unk> and "
     "100 sentinels; ul2: those of t5 and the mode tokens [NLU] [NLG] [S2S]; gpt: <unk> "
     "<|endoftext|>; transformer: <pad> <unk> </s>; with byte_bpe roberta: <s> <pad> </s> <unk> "
     "<mask>, or gpt2: <|endoftext|>"
 )
+
+
+def check_training(algorithm: str, options: dict[str, Any]) -> None:
+    """Raise ValueError for options of SentencePiece that are not valid, or set for another kind.
+
+    Args:
+      algorithm: the algorithm that trains the vocabulary.
+      options: `character_coverage`, `byte_fallback` and `split_digits`, or some of them.
+    """
+    used = [name for name, value in options.items() if value not in (None, False)]
+    if used and algorithm not in ("unigram", "bpe"):
+        raise ValueError(
+            f"--{used[0].replace('_', '-')} with --algorithm {algorithm}: for unigram and bpe; "
+            "bytes are never unknown, and words are as they are written"
+        )
+    coverage = options.get("character_coverage")
+    if coverage is not None and not LEAST_COVERAGE <= coverage <= 1:
+        raise ValueError(
+            f"--character-coverage {coverage:g}: from {LEAST_COVERAGE} to 1, a share of the "
+            "characters of the sample"
+        )

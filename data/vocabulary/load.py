@@ -14,7 +14,8 @@ the kind, its options and the fingerprint. data/vocabulary/base.py has the inter
 import json
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, is_remote
@@ -36,7 +37,7 @@ from data.vocabulary.folder_settings import (
     FolderSettings,
     read_folder_settings,
 )
-from data.vocabulary.layouts import DEFAULT_LAYOUT, TOKENIZERS
+from data.vocabulary.layouts import DEFAULT_LAYOUT, TOKENIZERS, check_training
 from data.vocabulary.released import (
     ReleasedVocabulary,
     is_word_bpe,
@@ -45,11 +46,8 @@ from data.vocabulary.released import (
     read_wordpiece,
 )
 from data.vocabulary.saved import load_vocabulary, naming_files, read_vocabulary_text
-from data.vocabulary.sentencepiece import (
-    SentencePieceVocabulary,
-    read_sentencepiece,
-    train_sentencepiece,
-)
+from data.vocabulary.sentencepiece import SentencePieceVocabulary, read_sentencepiece
+from data.vocabulary.sentencepiece_training import train_sentencepiece
 from data.vocabulary.tokenizer_json import read_tokenizer_json
 from data.vocabulary.word_level import make_word_vocabulary
 
@@ -77,6 +75,8 @@ def train_vocabulary(
     algorithm: str = "unigram",
     lowercase: bool = False,
     reserved: int = 0,
+    report: Callable[[str], None] = lambda line: None,
+    **options: Any,
 ) -> Vocabulary:
     """Train a vocabulary.
 
@@ -87,17 +87,22 @@ def train_vocabulary(
       algorithm: unigram, bpe, byte_bpe or words.
       lowercase: whether case is folded.
       reserved: number of these ids that are left for tokens which are added later, to byte_bpe.
+      report: receives a line about the characters of a SentencePiece vocabulary.
+      options: `character_coverage`, `byte_fallback`, `split_digits` of `SentencePieceOptions`.
 
     Raises:
       ValueError: if an option is not valid, or there is too little text for the size.
     """
+    check_training(algorithm, options)
     if algorithm == "words":
         if lowercase:
             raise ValueError("words are as they are written: leave out --lowercase")
         return make_word_vocabulary(texts, size=size)
     if algorithm == "byte_bpe":
         return train_byte_bpe(texts, size, layout, lowercase, reserved)
-    return train_sentencepiece(texts, size, layout, algorithm, lowercase)
+    return train_sentencepiece(
+        texts, size, report, layout=layout, algorithm=algorithm, lowercase=lowercase, **options
+    )
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:

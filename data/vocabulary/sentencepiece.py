@@ -1,4 +1,4 @@
-"""SentencePiece (Kudo and Richardson 2018): train models, and read released `.model` files.
+"""SentencePiece (Kudo and Richardson 2018): vocabularies of trained and released `.model` files.
 
 There are five layouts of special tokens:
   bert: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4
@@ -12,20 +12,15 @@ Text is normalized by SentencePiece's `nmt_nfkc` (NFKC and clean white space), o
 which also folds case.
 """
 
-import io
 import itertools
-import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import sentencepiece
 
 from data.vocabulary.base import NUM_SENTINELS, Vocabulary, is_unused
-from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS_WITH_SENTINELS
-from data.vocabulary.layouts import SENTENCEPIECE_LAYOUTS as LAYOUTS
-from data.vocabulary.sentencepiece_proto import ModelProto
 from data.vocabulary.tokenizer_checks import naming_texts
 
 WORD_START_MARK = "▁"  # SentencePiece's mark for the beginning of a word
@@ -34,11 +29,6 @@ SENTENCE_BREAK = "\ufdd0"
 # Bytes of text in one call of the library. With longer texts BPE takes more than linear time, and
 # the float32 score sums of unigram lose precision.
 GROUP_BYTES = 1 << 12
-MIN_SIZE = 16  # ids of the smallest vocabulary, without sentinels
-# Candidate pieces at the start of unigram training: fast, and enough for a million sentences.
-NUM_SEED_PIECES = 300_000
-
-NORMALIZATION_RULES = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -147,104 +137,6 @@ def read_sentencepiece(model: bytes, sentinels: int | None = None) -> SentencePi
     needs_sentinels = special_ids == (0, 1, 2, -1) and not has_sentinels
     appended = NUM_SENTINELS if sentinels is None else sentinels
     return SentencePieceVocabulary(model, appended=appended if needs_sentinels else 0)
-
-
-def train_sentencepiece(
-    texts: Iterable[str],
-    size: int,
-    layout: str = DEFAULT_LAYOUT,
-    algorithm: str = "unigram",
-    lowercase: bool = False,
-) -> SentencePieceVocabulary:
-    """Train a SentencePiece model.
-
-    The result depends on the texts and their order alone, not on the machine: the library uses one
-    thread and does not sample.
-
-    Args:
-      texts: sentences or paragraphs.
-      size: number of ids, special tokens and sentinels included.
-      layout: name of a layout of special tokens.
-      algorithm: unigram or bpe.
-      lowercase: whether the text is case-folded.
-
-    Raises:
-      ValueError: if an option is not valid, or there is too little text for the size; the message
-        gives the largest possible size.
-    """
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout {layout!r}: allowed are {', '.join(LAYOUTS)}")
-    if algorithm not in ("unigram", "bpe"):
-        raise ValueError(f"algorithm {algorithm!r}: allowed are unigram and bpe")
-    appended = NUM_SENTINELS if layout in LAYOUTS_WITH_SENTINELS else 0
-    if size < MIN_SIZE + appended:
-        raise ValueError(
-            f"a {layout} vocabulary needs at least {MIN_SIZE + appended} ids, not {size}"
-        )
-    longest = 4192  # bytes; the library silently skips longer lines, so they are cut
-    lines = (line for text in texts for line in _cut_text(text, longest))
-    out = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(lines),
-            model_writer=out,
-            vocab_size=size - appended,
-            model_type=algorithm,
-            normalization_rule_name=NORMALIZATION_RULES[lowercase],
-            character_coverage=0.9995,
-            num_threads=1,
-            max_sentence_length=longest,
-            seed_sentencepiece_size=NUM_SEED_PIECES,
-            minloglevel=2,
-            **LAYOUTS[layout],
-        )
-    except RuntimeError as error:
-        raise ValueError(_describe_training_error(str(error), size, appended)) from error
-    return SentencePieceVocabulary(_round_scores(out.getvalue()), appended)
-
-
-def _round_scores(model: bytes) -> bytes:
-    """Return the model with its scores rounded to multiples of 2^-8.
-
-    Their float32 sums are exact in any order, so two libraries that add the scores of the same
-    pieces in different orders find the same ties. So the exported tokenizer gives the same ids,
-    and so does encoding several sentences at once.
-    """
-    parsed = ModelProto.FromString(model)
-    for piece in parsed.pieces:
-        piece.score = round(piece.score * 256) / 256
-    return parsed.SerializeToString(deterministic=True)
-
-
-def _describe_training_error(message: str, size: int, appended: int) -> str:
-    """Return SentencePiece's error message in terms of `prepare`'s options."""
-    if found := re.search(r"value <= (\d+)", message):
-        most = int(found[1]) + appended
-        if most < MIN_SIZE + appended:
-            return "the text is too small to train a vocabulary on"
-        return (
-            f"the text is too small for a vocabulary of {size} ids; "
-            f"it allows at most {most}: --vocab-size {most}"
-        )
-    if found := re.search(r"smaller than required_chars.*?(\d+) vs (\d+)", message):
-        least = int(found[2]) + appended
-        return (
-            f"a vocabulary of {size} ids cannot hold the characters of the text; "
-            f"it needs at least {least}"
-        )
-    if "sentences_.empty" in message or "all_chars_count" in message:
-        return "there is no text to train a vocabulary on"
-    return f"SentencePiece could not train a vocabulary of {size} ids: {message}"
-
-
-def _cut_text(text: str, longest: int) -> list[str]:
-    """Return a text in parts of at most `longest` UTF-8 bytes, cut at white space if possible."""
-    if len(text) * 4 <= longest or len(text.encode()) <= longest:
-        return [text]
-    middle = len(text) // 2
-    space = text.rfind(" ", 1, middle)
-    border = space if space > 0 else middle
-    return _cut_text(text[:border], longest) + _cut_text(text[border:], longest)
 
 
 def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:

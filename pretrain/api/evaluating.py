@@ -250,6 +250,7 @@ def evaluate_checkpoint(
     from pretrain.distributed.model_hooks import make_model_hooks
     from pretrain.distributed.sharding import make_mesh, make_param_sharding
     from pretrain.evaluation.fitting_store import open_fitting_store
+    from pretrain.evaluation.text_scores import score_text
     from pretrain.finetune.qa_task import resolve_threshold
     from pretrain.inference.trained import open_trained
     from pretrain.training import truncation_report
@@ -282,7 +283,8 @@ def evaluate_checkpoint(
         objective=run.data.objective,
     )
     with jax.set_mesh(mesh):
-        return step, opened.path, evaluator(trained.params, stream)
+        scores = evaluator(trained.params, stream)
+    return step, opened.path, scores | score_text(stream, split, opened.manifest, scores)
 
 
 def check_own_heldout(opened: Any, store: Any, run: Any, workdir: Any) -> None:

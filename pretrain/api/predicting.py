@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pretrain.api.loading import load
+from pretrain.inference.unknown_share import UnknownCounter
+from pretrain.terminal import print_notice
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -144,7 +146,13 @@ class Predictor:
         read = [
             self.read_record(record, place) for record, place in zip(records, places, strict=True)
         ]
-        return self.answer(read, places, 0) if read else []
+        if not read:
+            return []
+        unknown = UnknownCounter(self.trained.encoding)
+        unknown.add_texts(read)
+        for line in unknown.describe():
+            print_notice(line)
+        return self.answer(read, places, 0)
 
 
 def predict(

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from data.prepare.build import PreparedStore
 
 # Options of a vocabulary that is trained, not allowed with a finished one.
-TRAINING = ("vocab_size", "layout", "algorithm", "lowercase", "sample_size")
+TRAINING = (
+    *("vocab_size", "layout", "algorithm", "lowercase", "character_coverage", "byte_fallback"),
+    *("split_digits", "sample_size"),
+)
+SWITCHES = ("lowercase", "byte_fallback", "split_digits")
 
 
 def prepare(
@@ -74,8 +78,9 @@ def make_request(sources: tuple[str, ...], options: dict[str, Any]) -> PrepareRe
     given = {name: value for name, value in options.items() if value is not None}
     if given.get("on_bad_record") == "refuse":
         del given["on_bad_record"]  # the default, which manifests do not record
-    if given.get("lowercase") is False:
-        del given["lowercase"]  # the default, which a finished vocabulary does not contradict
+    for name in SWITCHES:
+        if given.get(name) is False:
+            del given[name]  # the default, which a finished vocabulary does not contradict
     if given.get("vocabulary") and (training := [name for name in TRAINING if name in given]):
         flags = ", ".join("--" + name.replace("_", "-") for name in training)
         raise ValueError(f"--vocabulary names a finished vocabulary; {flags} would train one")

@@ -23,6 +23,8 @@ from pretrain.api.answering import make_formatter
 from pretrain.api.predicting import OPTIONS, Predictor
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.inference import random_head, record_files
+from pretrain.inference.unknown_share import UnknownCounter
+from pretrain.terminal import print_notice
 
 if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
@@ -157,13 +159,14 @@ def run(args: argparse.Namespace) -> int:
     )
     if by_id:
         check_ids(read_records(), args.output, args.n_best)
-    count = 0
+    count, unknown = 0, UnknownCounter(trained.encoding)
     with (
         Progress(lambda: sum(1 for _ in read_records()), trained.noun) as progress,
         open_result_writer(trained, args.output, args.json, by_id) as write_result,
     ):
         for chunk in _split_chunks(read_records(), CHUNK):
             texts = [predictor.read_record(record, place) for place, record in chunk]
+            unknown.add_texts(texts)
             with report_progress(
                 lambda share, count=count, chunk=chunk: (
                     progress.show(count + share * len(chunk)) if share < 1 else progress.hide()
@@ -175,6 +178,8 @@ def run(args: argparse.Namespace) -> int:
                 count += 1
         if not count:
             raise ValueError(f"{args.input}: contains no {trained.noun}")
+    for line in unknown.describe():
+        print_notice(line)
     if args.output:
         print(f"{args.output}: {count:,} {trained.noun}, step {trained.step:,} of {args.workdir}")
     return 0

@@ -43,6 +43,11 @@ HELP = {
     "algorithm": "unigram or bpe of SentencePiece, byte-level BPE, or words: what blanks "
     "separate, the most frequent first (default: unigram)",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
+    "character_coverage": "share of the characters of the sample that have an id, 0.98 to 1; other "
+    "characters are unknown (default: all that occur 3 times, as long as they take at most half of "
+    "the ids, and printable ASCII)",
+    "byte_fallback": "write other characters by 256 ids for bytes, so that none is unknown",
+    "split_digits": "make each digit a token of its own",
     "sample_size": "maximal bytes of text to train on, sampled evenly from all of it "
     "(default: 10000000)",
     "workers": "number of processes, at most 64 a core; the result does not depend on it (default: "
@@ -57,7 +62,8 @@ HELP = {
 }
 # Fields of `PrepareRequest` that arguments of the same names set.
 OPTIONS = (
-    *("vocabulary", "vocab_size", "layout", "algorithm", "lowercase", "sample_size"),
+    *("vocabulary", "vocab_size", "layout", "algorithm", "lowercase", "character_coverage"),
+    *("byte_fallback", "split_digits", "sample_size"),
     *("held_out", "validation", "document", "field", "file_format", "rates", "temperature"),
     "on_bad_record",
 )
@@ -88,6 +94,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_option(vocabulary, "algorithm", choices=tuple(layouts.LAYOUTS))
     add_option(vocabulary, "lowercase", action="store_true", default=None)
+    add_option(vocabulary, "character_coverage", type=float, metavar="SHARE")
+    add_option(vocabulary, "byte_fallback", action="store_true", default=None)
+    add_option(vocabulary, "split_digits", action="store_true", default=None)
     add_option(vocabulary, "sample_size", type=int, metavar="BYTES")
     add_option(parser, "workers", type=int, metavar="N")
     add_option(parser, "overwrite", action="store_true")

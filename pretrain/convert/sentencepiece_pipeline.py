@@ -3,8 +3,8 @@
 SentencePiece (Kudo and Richardson 2018) trains the vocabulary and reads the corpus; transformers
 loads `tokenizer.json`. The two libraries share the models (unigram, Kudo 2018; BPE, Sennrich et al.
 2016) but not the steps from text to model input, so each step is defined here. Two differences
-remain, both by design of `tokenizers`: a special token written out in the text (`[MASK]`, `</s>`,
-`<0x41>`) becomes its id, and stays text in SentencePiece; and two segmentations whose scores agree
+remain, both by design of `tokenizers`: a special token written out in the text (`[MASK]`, `</s>`)
+becomes its id, and stays text in SentencePiece; and two segmentations whose scores agree
 to the last float32 digit may be decided differently.
 """
 
@@ -102,9 +102,11 @@ def _make_model(parsed: Any, sentinels: Sequence[str]) -> models.Model:
         index for index, piece in enumerate(parsed.pieces) if piece.type == SentencePiece.UNKNOWN
     )
     if trainer.model_type == UNIGRAM:
-        scores = [(piece.piece, piece.score) for piece in parsed.pieces] + [
-            (name, 0.0) for name in sentinels
-        ]
+        spelled = _find_score_of_bytes(parsed)
+        scores = [
+            (piece.piece, spelled if piece.type == SentencePiece.BYTE else piece.score)
+            for piece in parsed.pieces
+        ] + [(name, 0.0) for name in sentinels]
         return models.Unigram(scores, unk_id=unknown, byte_fallback=trainer.byte_fallback)
     names = [piece.piece for piece in parsed.pieces] + list(sentinels)
     return models.BPE(
@@ -114,6 +116,21 @@ def _make_model(parsed: Any, sentinels: Sequence[str]) -> models.Model:
         fuse_unk=True,
         byte_fallback=trainer.byte_fallback,
     )
+
+
+def _find_score_of_bytes(parsed: Any) -> float:
+    """Return the score of the pieces of bytes in a unigram model.
+
+    SentencePiece never finds such a piece in a text, but `tokenizers` does: the six characters of
+    "<0x41>". With a score below any other way of writing them it finds the characters instead. That
+    lowers its score of what is unknown, too, which changes nothing if every character of a piece is
+    also a piece, as in the models that are trained here.
+    """
+    normal = [piece for piece in parsed.pieces if piece.type == SentencePiece.NORMAL]
+    known = {piece.piece for piece in normal}
+    if not all(character in known for piece in known for character in piece):
+        return 0.0
+    return 8 * min([piece.score for piece in normal], default=0.0) - 8
 
 
 def _list_merges(parsed: Any) -> list[tuple[str, str]]:

@@ -1,10 +1,11 @@
-"""How much text the rows of a split lack because it is longer than a row.
+"""How much text the rows of a split lack: what is longer than a row, or unknown to the vocabulary.
 
 It is reported at the start of training and when a checkpoint is evaluated.
 """
 
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
+from data.store.unknown_tokens import describe_unknown, measure_unknown
 
 
 def describe_truncation(stream: Stream | MixedStream, where: str = "") -> list[str]:
@@ -32,4 +33,6 @@ def describe_stream(stream: Stream, where: str = "") -> list[str]:
             f"{num_missed:,} words of these are beyond the end of a row: their tags are neither "
             "learned nor predicted"
         )
+    share = measure_unknown(stream.split, stream.vocabulary, is_sample=True)
+    lines += describe_unknown(share, "the texts")
     return [where + line for line in lines]

@@ -14,7 +14,7 @@ from data.prepare import held_out
 from data.prepare.build import PrepareRequest, prepare_store
 from data.prepare.summary import format_summary
 from data.store.reader import Store
-from data.vocabulary.sentencepiece import train_sentencepiece
+from data.vocabulary.sentencepiece_training import train_sentencepiece
 
 WORDS = "café über Straße naïve façade señor crème Ångström old river stone walks under light"
 COPIES = {
