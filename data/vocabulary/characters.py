@@ -8,6 +8,7 @@ ids has the characters of the sample alone.
 
 import collections
 import dataclasses
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 
 import sentencepiece
@@ -98,5 +99,6 @@ def format_characters(characters: Sequence[str], counts: dict[str, int] | None =
 
 
 def name_character(character: str) -> str:
-    """Return a character, or U+ and its number where it cannot be seen."""
-    return character if character.isprintable() else f"U+{ord(character):04X}"
+    """Return a character, or U+ and its number where it cannot be seen alone."""
+    is_seen = character.isprintable() and unicodedata.category(character)[0] != "M"
+    return character if is_seen else f"U+{ord(character):04X}"
