@@ -21,14 +21,14 @@ class UnknownCounter:
 
     def add_texts(self, texts: Iterable[Any]) -> None:
         """Count the tokens of what the reader of a model returned for some records."""
-        if self.vocabulary is None:
+        if self.vocabulary is None or (unknown := self.vocabulary.unk) is None:
             return
         mask = self.vocabulary.mask
         gap = None if mask is None else self.vocabulary.pieces[mask]
         written = [text.replace(gap, " ") if gap else text for text in list_texts(tuple(texts))]
         for ids in self.vocabulary.encode_batch(written):
             self.tokens += len(ids)
-            self.unknown += ids.count(self.vocabulary.unk)
+            self.unknown += ids.count(unknown)
 
     def describe(self) -> list[str]:
         """Return a line for a share of unknown tokens that matters, or none."""

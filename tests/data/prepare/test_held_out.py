@@ -75,7 +75,10 @@ def test_the_split_does_not_depend_on_the_vocabulary(tmp_path):
         store = prepare_store(request, tmp_path / name).store
         split = store.open_split("heldout")
         bounds = split.document_starts.tolist()
-        texts = [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
+        texts = [
+            store.vocabulary.decode(split.tokens[a:b].tolist())
+            for a, b in itertools.pairwise(bounds)
+        ]
         found.append([text[-10:].split()[-2] for text in texts])  # the number of the document
     assert found[0] == found[1] and len(found[0]) > 5
 
