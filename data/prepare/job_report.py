@@ -37,6 +37,11 @@ class JobReport:
         self.noted[reason] += 1
         self.first.setdefault(reason, (piece.path, piece.start or 0, line))
 
+    def add_sizes(self, split: str, texts: list[bytes]) -> None:
+        """Count the bytes and words of the documents of a split."""
+        self.sizes[f"{split} bytes"] += sum(map(len, texts))
+        self.sizes[f"{split} words"] += sum(len(text.split()) for text in texts)
+
     def merge_report(self, other: "JobReport") -> None:
         """Add the counts of a later job."""
         self.totals += other.totals

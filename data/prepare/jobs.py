@@ -187,11 +187,8 @@ def _encode_batch(
     """
     pairs, fields = batch[0][1].has_pairs, batch[0][1].article_fields
     raws = [raw for raw, _, _ in batch]
-    sizes = np.fromiter(map(len, raws), np.int64, len(raws))
-    text, begins = (
-        DOCUMENT_SEPARATOR.join(raws),
-        np.cumsum(sizes + len(DOCUMENT_SEPARATOR)) - sizes - len(DOCUMENT_SEPARATOR),
-    )
+    sizes = np.fromiter(map(len, raws), np.int64, len(raws)) + len(DOCUMENT_SEPARATOR)
+    text, begins = DOCUMENT_SEPARATOR.join(raws), np.cumsum(sizes) - sizes
     if fields:
         ids, lengths, first, missing_DF = encode_articles(text, begins, vocabulary, fields)
         cut_starts = np.zeros(0, np.int64)
@@ -216,8 +213,7 @@ def _encode_batch(
             "unknown": int(is_unknown.sum()),
         }
     )
-    ends = np.cumsum(documents)
-    for i in np.unique(np.searchsorted(ends, np.flatnonzero(is_unknown), "right")):
+    for i in np.unique(np.searchsorted(np.cumsum(documents), np.flatnonzero(is_unknown), "right")):
         report.unknown += vocabulary.find_unknown_characters(raws[i].decode())
     if has_tokens.any():
         report.least = min(report.least, int(hashes[has_tokens].min()))
@@ -227,9 +223,7 @@ def _encode_batch(
         heldout = hashes < np.uint64(threshold)
     owner = np.repeat(np.arange(len(raws)), np.diff(first, append=len(lengths)))
     for split, in_split in zip(SPLITS, (~heldout & has_tokens, heldout & has_tokens)):
-        for i in np.flatnonzero(in_split):
-            report.sizes[f"{split} bytes"] += len(raws[i])
-            report.sizes[f"{split} words"] += len(raws[i].split())
+        report.add_sizes(split, [raws[i] for i in np.flatnonzero(in_split)])
         if in_split.all():
             yield split, ids, documents, lengths[lengths > 0]
         elif in_split.any():

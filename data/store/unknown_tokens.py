@@ -7,7 +7,7 @@ import numpy as np
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
-NOTABLE = 0.01  # share of unknown tokens that a user is told of
+NOTABLE = 0.01  # share of unknown tokens above which there is a line
 BLOCK_TOKENS = 1 << 20  # tokens that are read at a time
 MAX_BLOCKS = 16  # of a sample
 

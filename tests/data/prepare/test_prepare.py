@@ -32,6 +32,7 @@ def texts_of(store: Store, name: str) -> list[str]:
 
 
 def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
+    (corpus / "more" / "c.txt").write_text(f"A title\n\n{texts[0]} ☃ {texts[1]}")
     done = prepare_store(
         PrepareRequest((str(corpus),), vocabulary=words, held_out=0.3), tmp_path / "store"
     )
@@ -41,7 +42,7 @@ def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
     bodies = [json.loads(line)["text"] for line in (corpus / "a.jsonl").read_text().splitlines()]
     with gzip.open(corpus / "more" / "b.jsonl.gz", "rt") as file:
         bodies += [json.loads(line)["text"] for line in file]
-    bodies.append(f"A title {texts[0]} {texts[1]}")
+    bodies.append(f"A title {texts[0]} ☃ {texts[1]}")
     encoded = store.vocabulary.encode_batch(bodies)
     expected = [store.vocabulary.decode(ids) for ids in encoded]
     assert sorted(read) == sorted(expected)
