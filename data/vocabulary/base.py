@@ -1,10 +1,7 @@
 """The base class of all vocabularies; data/vocabulary/load.py lists the kinds and reads them."""
 
 import abc
-<<<<<<< HEAD
-=======
 import collections
->>>>>>> 79df7eaa (Vocabularies know printable ASCII and every frequent character, can fall back to bytes, and evaluate reports unknown tokens, bits per byte and perplexity per word)
 import functools
 import hashlib
 import itertools
