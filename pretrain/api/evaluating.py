@@ -265,17 +265,15 @@ def evaluate_checkpoint(
     mesh = make_mesh(run.mesh)
     data = choose_data(run, store, batch_size, mesh)
     stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
-    report = print_notice
     place = functools.partial(make_param_sharding, mesh=mesh)
-    trained = open_trained(workdir, step, report, place)
+    trained = open_trained(workdir, step, print_notice, place)
     sentences = needs_sentence_heads(run.data.objective)
     random_head.check_head(trained, "evaluate", allow_random_head, sentence_heads=sentences)
     run, step = resolve_threshold(trained), trained.step
     for line in truncation_report.describe_truncation(stream):
-        report(line)
-    model = build(run.model, **make_model_hooks(mesh, []))
+        print_notice(line)
     evaluator = make_evaluator(
-        model,
+        build(run.model, **make_model_hooks(mesh, [])),
         make_loss(run.data.objective),
         mesh,
         compute_dtype=dtype or run.train.compute_dtype,
