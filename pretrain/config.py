@@ -98,6 +98,11 @@ def override_run(
     return changed
 
 
+def list_names() -> list[str]:
+    """Return the names of the configurations that ship with Cloze."""
+    return sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
+
+
 def _find_file(name: str | pathlib.Path) -> pathlib.Path:
     if is_remote(name):
         return _find_in_bucket(str(name))
@@ -105,7 +110,7 @@ def _find_file(name: str | pathlib.Path) -> pathlib.Path:
     for path in (named, CONFIGS / f"{name}.py"):
         if path.suffix in (".py", ".json") and path.is_file():
             return path
-    known = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
+    known = list_names()
     close = difflib.get_close_matches(named.stem, known, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ConfigError(

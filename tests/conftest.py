@@ -176,7 +176,9 @@ def share_programs(loop):
             programs[key] = make()
         return programs[key]
 
-    def make_program(run, mesh):
+    def make_program(run, mesh, **options):
+        if options:
+            return loop.own_program(run, mesh, **options)
         data = dataclasses.replace(run.data, store="", rates=(), threads=1, prefetch=1, feed="auto")
         train = dataclasses.replace(run.train, stop_at_step=0)
         key = (run.model, data, train, run.optimizer, run.guard, mesh)

@@ -45,6 +45,13 @@ STAND_INS = {"tensorflow-cpu": "tensorflow"}  # where the former has no wheels
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `doctor` to a parser."""
     parser.add_argument("--workdir", help="also check this folder, and save there")
+    parser.add_argument(
+        "--kernels",
+        nargs="*",
+        metavar="CONFIG",
+        help="also compare the hand-made operations of these devices with the plain equations, on "
+        "the shapes of these configurations (default: all that end in _base)",
+    )
     cluster.add_arguments(parser)
 
 
@@ -72,7 +79,10 @@ def run(args: argparse.Namespace) -> int:
             else f"this host is alone ({detected})"
         )
         healthy &= _check_settings()
-        healthy &= _check_devices(args, detected)
+        has_devices = _check_devices(args, detected)
+        healthy &= has_devices
+        if has_devices and args.kernels is not None:
+            _print_kernels(args.kernels)
         healthy &= _check_feed()
     if args.workdir:
         healthy &= _check_writable(args.workdir)
@@ -108,6 +118,17 @@ def _check_devices(args: argparse.Namespace, detected: Cluster) -> bool:
         return False
     healthy = _check_process_count(detected, jax.process_count())
     return _check_accelerators(find_accelerators(), jax.default_backend()) and healthy
+
+
+def _print_kernels(names: Sequence[str]) -> None:
+    """Print which hand-made operations agree with the plain equations on these devices.
+
+    names: configurations, whose shapes are tried.
+    """
+    from pretrain.training.trials.kernel_table import list_lines
+
+    for line in list_lines(names):
+        print(line, flush=True)
 
 
 def _check_process_count(detected: Cluster, processes: int) -> bool:

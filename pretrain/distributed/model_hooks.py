@@ -10,7 +10,7 @@ from jax.sharding import Mesh
 
 from models.layers.ops import Ops
 from pretrain.distributed.ops.alignment import pad_columns
-from pretrain.distributed.ops.attention_kernels import AUTOMATIC, AttentionRules, make_attend
+from pretrain.distributed.ops.attention_kernels import AttentionRules, make_attend
 from pretrain.distributed.ops.gathers import make_take_rows, take_positions
 from pretrain.distributed.ops.hash_dropout import (
     drop_by_hash,
@@ -27,6 +27,7 @@ from pretrain.distributed.ops.matmul import (
 from pretrain.distributed.ops.rematerialization import recompute_in_backward
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_constraint
+from pretrain.distributed.trials.trust import recall_rules
 
 # pyright cannot infer the result of a `jax.custom_vjp` with nondiff_argnums.
 OPS = Ops(
@@ -49,7 +50,8 @@ def make_model_hooks(
     mesh: Mesh,
     attention: list[str],
     on_shard: bool = False,
-    rules: AttentionRules = AUTOMATIC,
+    rules: AttentionRules | None = None,
+    has_gathers: bool = True,
 ) -> dict[str, Ops]:
     """Return keyword arguments of `models.build` for a model that runs on a mesh.
 
@@ -58,7 +60,9 @@ def make_model_hooks(
       attention: a list to which one line is appended for each attention kernel that is chosen.
       on_shard: for a model that runs inside `jax.shard_map` over `fsdp` and `data`, on the rows of
         one device. It draws what the whole batch would for them.
-      rules: which kernels may compute attention.
+      rules: which kernels may compute attention; None: those that earlier comparisons with the
+        plain equations trust with the same shapes.
+      has_gathers: whether a GPU gathers by `gathers`.
     """
 
     def record_kernel(kernel: str, reason: str | None) -> None:
@@ -66,6 +70,7 @@ def make_model_hooks(
         if line not in attention:
             attention.append(line)
 
+    rules = rules or recall_rules(mesh)
     ops = OPS._replace(attend=make_attend(mesh, record_kernel, on_shard, rules))
     if on_shard:
         ops = ops._replace(drop=drop_on_shard, keep_rows=keep_rows_on_shard)
@@ -74,11 +79,11 @@ def make_model_hooks(
     if mesh.devices.flat[0].platform == "gpu":
         constrain = ops.constrain
         ops = ops._replace(
-            take_rows=make_take_rows(mesh),
-            take_positions=take_positions,
             constrain=lambda x_BLD: constrain(keep_features_minor(x_BLD)),
             linear=matmul_on_gpu,  # pyright: ignore[reportArgumentType]
         )
+        if has_gathers:
+            ops = ops._replace(take_rows=make_take_rows(mesh), take_positions=take_positions)
         if mesh.shape["model"] == 1:  # The axis `model` shards the columns.
             ops = ops._replace(linear=pad_columns(ops.linear))
     return {"ops": ops}

@@ -208,6 +208,7 @@ class Limits:
     suit steps and batches of minutes.
     """
 
+    kernels: float = 600.0  # [seconds] Comparing one kernel with the plain equations.
     start: float = 0.0  # [seconds] Initialising or restoring parameters.
     compile: float = 0.0  # [seconds] The first step after each start; hours for the largest models.
     data: float = 1800.0  # [seconds] Waiting for one batch.

@@ -117,11 +117,18 @@ class TrainContext:
         ):
             state, metrics = self.program.train_step(state, batch)
         self.log.leave_out_time(self.profiler.stop_if_due(step, metrics))
-        if not self.is_compiled and (kernels := self.program.attention["update"]):
-            self.log.log_message(f"attention kernel: {'; '.join(kernels)}")
-            self.log.record_start(attention=kernels)
+        if not self.is_compiled:
+            self.note_operations()
         self.is_compiled = True
         return state, metrics
+
+    def note_operations(self) -> None:
+        """Print and record the attention kernels in use and what was left out, if anything."""
+        kernels, refusals = self.program.attention["update"], [*self.program.refusals]
+        if kernels:
+            self.log.log_message(f"attention kernel: {'; '.join(kernels)}")
+        facts = {"attention": kernels, "left_out": refusals}
+        self.log.record_start(**{name: lines for name, lines in facts.items() if lines})
 
     def check_row(self, row: Mapping[str, Any] | None) -> None:
         """Count the step of a row of metrics; raise ConfigError if it had no target."""

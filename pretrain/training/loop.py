@@ -36,7 +36,7 @@ from pretrain.training.memory.memory_check import check_memory, describe_exhaust
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.profile import StepProfiler
 from pretrain.training.preemption import Preemption
-from pretrain.training.program import Program, check_attention, check_batch, make_program
+from pretrain.training.program import Program, check_batch, make_program
 from pretrain.training.startup import (
     OpenedData,
     describe_end,
@@ -46,6 +46,7 @@ from pretrain.training.startup import (
     write_workdir,
 )
 from pretrain.training.state import TrainState
+from pretrain.training.trials.trusted_program import make_trusted_program
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.hold_lease import hold_lease
@@ -103,9 +104,7 @@ def train(
 def check_run_program(run: Run, mesh: jax.sharding.Mesh) -> None:
     """Check a run's attention and memory before its workdir is touched."""
     check_row_length(run)  # Longer rows than a model has positions cannot be traced.
-    program = make_program(run, mesh)
-    check_attention(run, mesh, program)
-    check_memory(run, mesh, program)
+    check_memory(run, mesh, make_program(run, mesh))
 
 
 def train_with_lease(
@@ -120,7 +119,7 @@ def train_with_lease(
 ) -> int | None:
     """Do the work of `train` while `lease` keeps other runs out of the workdir."""
     batches = ComposedBatches(opened.stream, dataset) if dataset else opened.stream
-    program = make_program(run, mesh)
+    program = make_run_program(run, mesh, workdir)
     evaluator = make_run_evaluator(run, program, mesh)
     sampler = make_sampler(run, program, mesh, opened.heldout, workdir, lease.check_held)
     with contextlib.ExitStack() as stack:
@@ -201,6 +200,14 @@ def make_watchdog(run: Run, workdir: epath.Path) -> Watchdog:
     return Watchdog(run.watchdog, workdir / f"hung-{jax.process_index()}.txt", make_peers())
 
 
+def make_run_program(run: Run, mesh: jax.sharding.Mesh, workdir: epath.Path) -> Program:
+    """Return the program that a run trains by, whose operations are right on its devices."""
+    program = make_trusted_program(run, mesh, workdir, make_program)
+    if program.refusals:  # What takes their place may need more memory.
+        check_memory(run, mesh, program)
+    return program
+
+
 def open_ledger(
     workdir: epath.Path, began: float, start: int, watchdog: Watchdog, lease: Lease
 ) -> Ledger:
@@ -219,8 +226,7 @@ def log_start(
 ) -> None:
     """Log what the run trains, from `state` on."""
     num_updates = int(count_updates(state.optimizer, state.step))
-    params = program.abstract_state.params
-    log.log_message(describe_start(run, opened, params, mesh, int(state.step), num_updates))
+    log.log_message(describe_start(run, opened, program, mesh, int(state.step), num_updates))
 
 
 def make_run_evaluator(

@@ -7,7 +7,7 @@ devices that are not there.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,10 +45,9 @@ from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
-from pretrain.training.state import TrainState, init_state
+from pretrain.training.state import TrainState, init_state, initialize_state
 from pretrain.training.step import make_train_step
-
-THREEFRY_KERNEL = "jax_threefry_gpu_kernel_lowering"
+from pretrain.training.trials.trust import EXCHANGE, GATHERS, LOSS, TRUSTING, Trust
 
 
 class Program(NamedTuple):
@@ -67,6 +66,8 @@ class Program(NamedTuple):
       attention: {"update": lines, "score": lines} on the attention kernels in use and on the
         reasons against faster ones; tracing adds the lines.
       exchange: lines on how gradients cross between devices; see `describe_exchange`.
+      scores_at_once: as in `losses.LossOptions`.
+      refusals: lines on the operations that were left out; see `trusted_program`.
     """
 
     model: Any
@@ -79,6 +80,8 @@ class Program(NamedTuple):
     evaluation_step: Any
     attention: dict[str, list[str]]
     exchange: list[str]
+    scores_at_once: float
+    refusals: Sequence[str] = ()
 
     def describe_state(self) -> TrainState:
         """Return the shapes of a state with their shardings, an argument of `train_step.lower`."""
@@ -93,48 +96,51 @@ class Program(NamedTuple):
         return self.train_step.lower(self.describe_state(), self.batch).compile().as_text()
 
 
-def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None = None) -> Program:
+def make_program(
+    run: Run,
+    mesh: jax.sharding.Mesh,
+    scores_at_once: float | None = None,
+    trust: Trust = TRUSTING,
+) -> Program:
     """Return the program of a run on a mesh. This traces the initialisation and needs no memory.
 
-    scores_at_once: as in `losses.LossOptions`; that of `choose_scores_at_once` by default.
+    Args:
+      scores_at_once: as in `losses.LossOptions`; that of `choose_scores_at_once` by default.
+      trust: which operations are used; all that serve the run by default.
+
+    Raises:
+      ConfigError: as `check_attention`.
     """
-    loss, dtype = make_loss(run.data.objective), run.train.compute_dtype
-    attention = {"update": [], "score": []}
-    strict = (rules := AttentionRules(run.train.attention))._replace(is_strict=True)
-    model = build(run.model, **make_model_hooks(mesh, attention["update"], rules=strict))
-    evaluation_model = build(run.model, **make_model_hooks(mesh, attention["score"], rules=rules))
+    if not trust.is_strict:
+        check_attention(run, mesh)
+    loss, attention = make_loss(run.data.objective), {"update": [], "score": []}
+    make_hooks = partial(make_trusted_hooks, run, mesh, trust)
+    model, evaluation_model = (
+        build(run.model, **make_hooks(attention[name])) for name in ("update", "score")
+    )
     optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
+    data = run.data
     init = partial(
-        init_state,
-        build(run.model),
-        run.data.objective,
-        optimizer,
-        run.train.seed,
-        run.data.batch_size,
+        init_state, build(run.model), data.objective, optimizer, run.train.seed, data.batch_size
     )
     abstract_state = jax.eval_shape(init)
     params = abstract_state.params
     if scores_at_once is None:
         scores_at_once = choose_scores_at_once(run, mesh, params)
-    take = take_scores_on_gpu if mesh.devices.flat[0].platform == "gpu" else take_scores
+    scores_at_once = math.inf if LOSS in trust.refused else scores_at_once
     state_shardings = make_state_shardings(abstract_state, mesh)
-    row_sharding = make_batch_sharding(mesh)
-    strategy = choose_gradient_strategy(run, mesh, params, model, attention["update"], strict)
+    make_on_shard = partial(make_hooks, attention["update"], True)
+    strategy = choose_gradient_strategy(run, mesh, params, model, make_on_shard, trust.refused)
     step = make_train_step(
-        strategy.model,
-        loss,
-        optimizer,
-        rate,
+        *(strategy.model, loss, optimizer, rate),
         seed=run.train.seed,
         microbatches=run.train.microbatches,
         norm_factor=run.guard.norm_factor,
         norm_window=run.guard.norm_window,
-        options=LossOptions(
-            dtype, strategy.gather, scores_at_once, run.train.label_smoothing, take
-        ),
+        options=make_loss_options(run, mesh, strategy.gather, scores_at_once, trust.refused),
         exchange=strategy.exchange,
     )
-    make_struct = partial(jax.ShapeDtypeStruct, sharding=row_sharding)
+    make_struct = partial(jax.ShapeDtypeStruct, sharding=make_batch_sharding(mesh))
     return Program(
         model=model,
         loss=loss,
@@ -142,17 +148,47 @@ def make_program(run: Run, mesh: jax.sharding.Mesh, scores_at_once: float | None
         state_shardings=state_shardings,
         batch=map_shapes(make_struct, run.data.objective, run.data.batch_size),
         init=partial(initialize_state, init, mesh, state_shardings),
-        train_step=jax.jit(
-            step,
-            in_shardings=(state_shardings, row_sharding),
-            out_shardings=(state_shardings, make_replicated_sharding(mesh)),
-            donate_argnums=0,
-            compiler_options=get_compiler_options(mesh),
+        train_step=jit_step(step, mesh, state_shardings),
+        evaluation_step=make_evaluation_step(
+            evaluation_model, loss, mesh, compute_dtype=run.train.compute_dtype
         ),
-        evaluation_step=make_evaluation_step(evaluation_model, loss, mesh, compute_dtype=dtype),
         attention=attention,
-        exchange=describe_exchange(params, mesh, run.train),
+        exchange=describe_exchange(params, mesh, run.train, trust.refused.get(EXCHANGE)),
+        scores_at_once=scores_at_once,
     )
+
+
+def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh, state_shardings: Any) -> Any:
+    """Return a training step, jitted for a mesh, which donates the state."""
+    return jax.jit(
+        step,
+        in_shardings=(state_shardings, make_batch_sharding(mesh)),
+        out_shardings=(state_shardings, make_replicated_sharding(mesh)),
+        donate_argnums=0,
+        compiler_options=get_compiler_options(mesh),
+    )
+
+
+def make_trusted_hooks(
+    run: Run, mesh: jax.sharding.Mesh, trust: Trust, attention: list[str], on_shard: bool = False
+) -> dict[str, Any]:
+    """Return `make_model_hooks` of a run, without what is not trusted."""
+    rules = AttentionRules(run.train.attention, trust.is_strict, trust.find_doubt)
+    return make_model_hooks(mesh, attention, on_shard, rules, GATHERS not in trust.refused)
+
+
+def make_loss_options(
+    run: Run,
+    mesh: jax.sharding.Mesh,
+    gather: Callable[[Any], Any],
+    scores_at_once: float,
+    refused: Mapping[str, str],
+) -> LossOptions:
+    """Return the options of a run's loss. refused: as in `Trust`."""
+    is_gpu = mesh.devices.flat[0].platform == "gpu"
+    take = take_scores_on_gpu if is_gpu and LOSS not in refused else take_scores
+    train = run.train
+    return LossOptions(train.compute_dtype, gather, scores_at_once, train.label_smoothing, take)
 
 
 def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> float:
@@ -180,37 +216,6 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> flo
     return max(MAX_SCORES_PER_ROW, max_scores * devices_per_row / rows_per_device)
 
 
-def initialize_state(
-    init: Callable[[], TrainState], mesh: jax.sharding.Mesh, shardings: Any
-) -> TrainState:
-    """Return init() on the devices of a mesh.
-
-    On one GPU, JAX's kernel for Threefry draws the bits. XLA computes its twenty rounds in each
-    fusion, and compiles BERT-base with unrolled layers in 47 s in place of 10 (LOG.md). On several
-    devices, that kernel would draw all bits on each of them.
-    """
-    if mesh.size > 1 or mesh.devices.flat[0].platform != "gpu":
-        return jit_and_discard(init, out_shardings=shardings)
-    before = getattr(jax.config, THREEFRY_KERNEL)
-    jax.config.update(THREEFRY_KERNEL, True)
-    try:
-        return jit_and_discard(init, out_shardings=shardings)
-    finally:
-        jax.config.update(THREEFRY_KERNEL, before)
-
-
-def jit_and_discard(function: Callable[[], Any], **options: Any) -> Any:
-    """Return function(), jitted with `options`, and discard the compiled program.
-
-    The program that initialises T5-small would otherwise occupy 180 MiB during the whole training.
-    """
-    compiled = jax.jit(function, **options)
-    try:
-        return compiled()
-    finally:
-        compiled.clear_cache()  # pyright: ignore[reportAttributeAccessIssue] - not in jax.jit's type
-
-
 class GradientStrategy(NamedTuple):
     """How the gradient of a batch is computed on a mesh.
 
@@ -230,23 +235,25 @@ def choose_gradient_strategy(
     mesh: jax.sharding.Mesh,
     params: Any,
     model: Any,
-    attention: list[str],
-    rules: AttentionRules,
+    make_hooks: Callable[[], dict[str, Any]],
+    refused: Mapping[str, str],
 ) -> GradientStrategy:
     """Return the strategy of a run: gradients that cross once a step, or as XLA partitions them.
 
     Args:
       params: shapes of the parameters.
       model: of the whole batch.
-      attention, rules: as in `make_model_hooks`.
+      make_hooks: () -> what `make_model_hooks` returns for the rows of one device.
+      refused: as in `Trust`.
 
     Raises:
       ConfigError: devices would sum gradients in another dtype than the run asks for.
     """
     dtype, exchange_dtype = run.train.compute_dtype, run.train.exchange_dtype
     obstacle = find_exchange_obstacle(params, mesh, dtype, run.train.microbatches)
+    obstacle = obstacle or refused.get(EXCHANGE)
     if obstacle is None:
-        on_shard = build(run.model, **make_model_hooks(mesh, attention, True, rules))
+        on_shard = build(run.model, **make_hooks())
         exchange = make_gradient_exchange(mesh, dtype, exchange_dtype)
         return GradientStrategy(on_shard, leave_unchanged, exchange)
     if exchange_dtype and mesh.size > 1:
@@ -257,7 +264,7 @@ def choose_gradient_strategy(
     return GradientStrategy(model, make_gather(mesh), leave_unchanged)
 
 
-def check_attention(run: Run, mesh: jax.sharding.Mesh, program: Program) -> None:
+def check_attention(run: Run, mesh: jax.sharding.Mesh) -> None:
     """Raise ConfigError for a kernel in `train.attention` that cannot serve the training step.
 
     This traces the step, unless any kernel or none will do.
@@ -265,12 +272,13 @@ def check_attention(run: Run, mesh: jax.sharding.Mesh, program: Program) -> None
     choice = run.train.attention
     if choice in ("auto", "plain"):
         return
+    program = make_program(run, mesh, trust=Trust(is_strict=True))
     with jax.set_mesh(mesh):
         program.train_step.trace(program.describe_state(), program.batch)
     if not program.attention["update"]:
         raise ConfigError(
             f"train.attention={choice} has no effect: a {type(run.model).__name__} has no "
-            "attention of this kind; choose auto"
+            "attention that a kernel computes; choose auto"
         )
 
 

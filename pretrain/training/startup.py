@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -20,7 +19,6 @@ from models.config.base import TEACHER
 from pretrain.config import Run, to_json
 from pretrain.distributed import malloc_advice
 from pretrain.distributed.device_feed import find_local_rows
-from pretrain.distributed.ops.gradient_exchange import describe_exchange
 from pretrain.distributed.preflight import preflight_source
 from pretrain.distributed.sharding import find_undivided_dims
 from pretrain.evaluation.model_fit import check_fit
@@ -29,6 +27,7 @@ from pretrain.training import truncation_report
 from pretrain.training.continuation import check_workdir, describe_rows, describe_schedule
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.losses import make_loss
+from pretrain.training.program import Program
 from pretrain.training.targets import check_heldout_rows, check_training_rows
 from pretrain.workdir.check import has_finished_steps
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
@@ -143,7 +142,7 @@ def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
 def describe_start(
     run: Run,
     opened: OpenedData,
-    params: Any,
+    program: Program,
     mesh: jax.sharding.Mesh,
     start: int,
     updates: int = 0,
@@ -151,11 +150,12 @@ def describe_start(
     """Return the lines that are printed before training.
 
     Args:
-      params: shapes of the parameters.
+      program: of the run.
       start: number of finished steps.
       updates: number of finished steps that were not skipped.
     """
     source, stream, heldout = opened.source, opened.stream, opened.heldout
+    params = program.abstract_state.params
     num_params = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     lines = [
@@ -175,7 +175,8 @@ def describe_start(
     lines += [line for part_stream in parts.values() for line in describe_padding(part_stream)]
     lines += truncation_report.describe_truncation(stream)
     lines += truncation_report.describe_truncation(heldout, "held out: ") if heldout else []
-    lines += describe_exchange(params, mesh, run.train)
+    lines += program.exchange
+    lines += [f"left out: {line}" for line in program.refusals]
     lines += [
         f"not sharded: {path}, whose dimension of {size} does not divide by "
         f"{axis}={mesh.shape[axis]}"

@@ -103,6 +103,11 @@ def list_kernels(platform: str, mask: Mask | jax.Array | None) -> tuple[Attentio
     return KERNELS[platform]
 
 
+def list_all_kernels(platform: str) -> list[AttentionKernel]:
+    """Return the kernels of a platform for all masks."""
+    return [kernel for table in (KERNELS, CHUNK_KERNELS) for kernel in table.get(platform, ())]
+
+
 def find_platforms(choice: AttentionChoice) -> list[str]:
     """Return the platforms that have the kernel of a choice."""
     return [
@@ -117,19 +122,17 @@ def check_platform(choice: AttentionChoice, platform: str) -> None:
     """Raise ConfigError for a kernel that a platform does not have."""
     if choice in ("auto", "plain") or platform in find_platforms(choice):
         return
-    own = [
-        kernel.choice for table in (KERNELS, CHUNK_KERNELS) for kernel in table.get(platform, ())
-    ]
+    own = [kernel.choice for kernel in list_all_kernels(platform)]
     needed = " or ".join(PLATFORMS[name] for name in find_platforms(choice))
     raise ConfigError(
         f"train.attention={choice} needs {needed}, and this run is on "
-        f"{PLATFORMS.get(platform, platform)}; choose {format_choices(['auto', 'plain', *own])}"
+        f"{PLATFORMS.get(platform, platform)}; choose {format_names(['auto', 'plain', *own])}"
     )
 
 
-def format_choices(choices: list[str]) -> str:
+def format_names(names: list[str], last: str = "or") -> str:
     """Return "a, b or c"."""
-    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+    return f" {last} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def make_attend(
@@ -223,7 +226,7 @@ def choose_kernel(
         able = [kernel.choice for kernel in kernels if find_obstacle(kernel, call, mesh) is None]
         raise ConfigError(
             f"train.attention={rules.choice} cannot serve this run: {reasons[0]}; choose "
-            f"{format_choices(['auto', 'plain', *able])}"
+            f"{format_names(['auto', 'plain', *able])}"
         )
     return None, reasons
 

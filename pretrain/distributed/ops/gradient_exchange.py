@@ -72,14 +72,19 @@ def count_gathered_bytes(
     )
 
 
-def describe_exchange(params: Any, mesh: Mesh | AbstractMesh, train: schema.Train) -> list[str]:
+def describe_exchange(
+    params: Any, mesh: Mesh | AbstractMesh, train: schema.Train, refusal: str | None = None
+) -> list[str]:
     """Return lines on how gradients cross between the devices that have different rows.
 
-    params: shapes of the parameters.
+    Args:
+      params: shapes of the parameters.
+      refusal: why they do not cross once a step even if nothing else is against it.
     """
     if mesh.shape["fsdp"] * mesh.shape["data"] == 1:
         return []
-    if obstacle := find_exchange_obstacle(params, mesh, train.compute_dtype, train.microbatches):
+    obstacle = find_exchange_obstacle(params, mesh, train.compute_dtype, train.microbatches)
+    if obstacle := obstacle or refusal:
         return [f"gradients are summed over devices in each layer: {obstacle}"]
     dtype = train.exchange_dtype or train.compute_dtype
     lines = [f"gradients are summed over devices once a step, in {dtype}"]

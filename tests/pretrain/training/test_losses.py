@@ -20,7 +20,8 @@ from pretrain.training.cross_entropy import (
 from pretrain.training.evaluation import score_sums, summarize_totals
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.losses.loss import ScoreTokens
-from pretrain.training.program import THREEFRY_KERNEL, choose_scores_at_once, initialize_state
+from pretrain.training.program import choose_scores_at_once
+from pretrain.training.state import THREEFRY_KERNEL, initialize_state
 
 pytestmark = pytest.mark.fast
 

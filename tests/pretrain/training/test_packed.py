@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -71,7 +72,9 @@ def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length
     run = load(configs["bert"], [*WORDS, *words])
     stream = Stream(stores["bert"], run.data, seed=0)
     opened = OpenedData(stores["bert"], "", stream, None)
-    text = describe_start(run, opened, {}, make_mesh(run.mesh), 0)
+    state = SimpleNamespace(params={})
+    program = SimpleNamespace(abstract_state=state, exchange=[], refusals=[])
+    text = describe_start(run, opened, program, make_mesh(run.mesh), 0)
     padding = 1 - stream.build_batch(0)["attention_mask"].mean()
     assert (
         ("data.objective.rows=packed puts several documents into one" in text)

@@ -1,0 +1,1 @@
+"""Comparisons of hand-made operations with their plain equations, on the devices of a run."""
