@@ -119,7 +119,7 @@ def train_with_lease(
 ) -> int | None:
     """Do the work of `train` while `lease` keeps other runs out of the workdir."""
     batches = ComposedBatches(opened.stream, dataset) if dataset else opened.stream
-    program = make_run_program(run, mesh, workdir)
+    program = make_trusted_program(run, mesh, workdir, make_program)
     evaluator = make_run_evaluator(run, program, mesh)
     sampler = make_sampler(run, program, mesh, opened.heldout, workdir, lease.check_held)
     with contextlib.ExitStack() as stack:
@@ -198,14 +198,6 @@ def end_run(
 def make_watchdog(run: Run, workdir: epath.Path) -> Watchdog:
     """Return the watchdog of this process, which writes to a file of its own."""
     return Watchdog(run.watchdog, workdir / f"hung-{jax.process_index()}.txt", make_peers())
-
-
-def make_run_program(run: Run, mesh: jax.sharding.Mesh, workdir: epath.Path) -> Program:
-    """Return the program that a run trains by, whose operations are right on its devices."""
-    program = make_trusted_program(run, mesh, workdir, make_program)
-    if program.refusals:  # What takes their place may need more memory.
-        check_memory(run, mesh, program)
-    return program
 
 
 def open_ledger(

@@ -23,6 +23,7 @@ from pretrain.distributed.trials.comparison import Verdict, compare_attention, d
 from pretrain.distributed.trials.trial_memory import TrialMemory
 from pretrain.distributed.trials.trust import RememberedTrust, find_own_device, has_kernels
 from pretrain.distributed.watchdog import Watchdog
+from pretrain.training.memory.memory_check import check_memory
 from pretrain.training.program import Program
 from pretrain.training.trials.operation_trials import OperationTrial, list_trials
 from pretrain.training.trials.trust import Trust
@@ -41,6 +42,9 @@ def make_trusted_program(
       workdir: gets the stacks of a comparison that hangs.
       make: `make_program`.
       memory: what earlier comparisons have found; the user's by default.
+
+    Raises:
+      ConfigError: what takes the place of an operation needs more memory than there is.
     """
     if not has_kernels(mesh):
         return make(run, mesh)
@@ -69,7 +73,10 @@ def make_trusted_program(
         program = make(run, mesh, trust=Trust(find_doubt, refused))
         trace_attention(program, mesh)
     reasons = [f"{name} {reason}" for name, reason in refused.items()]
-    return program._replace(refusals=[*trust.refusals, *reasons])
+    program = program._replace(refusals=[*trust.refusals, *reasons])
+    if program.refusals:  # What takes their place may need more memory.
+        check_memory(run, mesh, program)
+    return program
 
 
 def trace_attention(program: Program, mesh: Mesh) -> None:
