@@ -69,8 +69,7 @@ def refuse_wide_encoding(head: bytes, path: Any) -> None:
 def find_wide_encoding(head: bytes) -> str | None:
     """Return UTF-16, UTF-32 or their variant without a mark, as iconv names it; None if neither.
 
-    Without a mark, what is common to both halves of two bytes, or to all quarters of four, tells:
-    characters below 256 leave all others of them 0.
+    Without a mark the zeros decide: characters below 256 leave all bytes of a unit but one at 0.
     """
     for mark, encoding in WIDE_MARKS.items():
         if head.startswith(mark):

@@ -33,7 +33,7 @@ def test_the_code_of_an_xlnet_fills_a_gap(tmp_path, capsys):
     assert "It fills gaps (`[MASK]`)" in card and find_task(model) == "text-generation"
 
 
-def test_a_score_that_is_not_finite_is_said():
+def test_a_score_that_is_not_finite_is_named():
     """metrics.jsonl has null for it."""
     rows = [{"step": 4, "heldout_loss": None, "heldout_perplexity": 2.5}]
     lines = format_scores(rows, 4).splitlines()
