@@ -34,7 +34,10 @@ class ChoiceQuestion(NamedTuple):
 
 
 def read_questions(
-    source: str, choices: int | None = None, bad: BadExamples | None = None
+    source: str,
+    choices: int | None = None,
+    bad: BadExamples | None = None,
+    file_format: str | None = None,
 ) -> list[Example]:
     """Return the questions of a source.
 
@@ -42,6 +45,7 @@ def read_questions(
       source: a file or a TensorFlow dataset.
       choices: number of choices of each question; by default that of the first.
       bad: what becomes of bad questions; None: their errors are raised.
+      file_format: format of the file, whatever its name.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -49,7 +53,7 @@ def read_questions(
         label, or a source without questions; the message names file and line.
     """
     examples = []
-    for place, record in read_records(source, bad):
+    for place, record in read_records(source, bad, file_format):
         with guard_example(bad):
             question = parse_question(record, place)
             expected = choices or len(question.choices)

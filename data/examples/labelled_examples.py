@@ -16,7 +16,6 @@ D examples
 """
 
 import math
-import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ import numpy as np
 from data.corpus.json_lines import open_text, parse_object, read_lines
 from data.corpus.sentences import WHITESPACE
 from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
+from data.examples.file_formats import describe_remedy, find_suffix
 from data.examples.tables import read_table
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
@@ -61,6 +61,7 @@ def read_examples(
     label: Callable[[Any], str | float],
     extra_columns: frozenset[str] = frozenset(),
     bad: BadExamples | None = None,
+    file_format: str | None = None,
 ) -> list[Example]:
     """Return the examples of a source.
 
@@ -70,6 +71,7 @@ def read_examples(
       label: value of the label column -> label; raises ValueError for a wrong value.
       extra_columns: names of columns that no record may have, since they would be ignored silently.
       bad: what becomes of bad examples; None: their errors are raised.
+      file_format: format of the file, whatever its name; see data/examples/file_formats.py.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -77,7 +79,7 @@ def read_examples(
         a wrong label, or a source without examples; the message names file and line.
     """
     examples = []
-    for place, record in read_records(source, bad):
+    for place, record in read_records(source, bad, file_format):
         with guard_example(bad):
             if more := sorted(extra_columns & record.keys()):
                 names = ",".join((*columns.texts, columns.label))
@@ -91,27 +93,28 @@ def read_examples(
 
 
 def read_records(
-    source: str, bad: BadExamples | None = None
+    source: str, bad: BadExamples | None = None, file_format: str | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the examples of a source.
 
     Args:
       source: a file or a TensorFlow dataset.
       bad: what becomes of lines that are not records; None: their errors are raised.
+      file_format: format of the file, whatever its name.
 
     Raises:
       ValueError: a line is not a record; the message names the line.
     """
+    suffix = find_suffix(source, file_format)
     if source.startswith("tfds:"):
         from data.corpus import tfds_source
 
         yield from tfds_source.read_records(source)
         return
-    suffix = pathlib.Path(source.removesuffix(".gz")).suffix
     if suffix not in SUFFIXES:
         raise ValueError(
             f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, "
-            "or one of these and .gz, or tfds:NAME"
+            f"or one of these and .gz, or tfds:NAME; {describe_remedy(SUFFIXES)}"
         )
     if suffix == ".jsonl":
         for place, line in read_lines(source):

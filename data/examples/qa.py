@@ -22,6 +22,7 @@ from data.corpus.readers import BOM
 from data.corpus.untrusted import count_marks, describe_excess
 from data.examples import labelled_examples
 from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
+from data.examples.file_formats import find_suffix
 
 # Of JSON in a file: SQuAD 2.0 has about 3 million, with the commas of its texts.
 MAX_VALUES = 30_000_000
@@ -56,7 +57,10 @@ class Question(NamedTuple):
 
 
 def read_questions(
-    source: str, unanswerable: bool, bad: BadExamples | None = None
+    source: str,
+    unanswerable: bool,
+    bad: BadExamples | None = None,
+    file_format: str | None = None,
 ) -> list[Question]:
     """Return the questions of a source.
 
@@ -64,6 +68,7 @@ def read_questions(
       source: a file or a TensorFlow dataset.
       unanswerable: whether a question may have no answer.
       bad: what becomes of bad questions; None: their errors are raised.
+      file_format: format of the file, whatever its name.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -72,7 +77,7 @@ def read_questions(
         line, or the question.
     """
     found = []
-    for place, record in read_records(source, bad):
+    for place, record in read_records(source, bad, file_format):
         with guard_example(bad):
             found.append(_make_question(record, place, unanswerable))
     raise_if_empty(source, "questions", found, bad)
@@ -80,11 +85,11 @@ def read_questions(
 
 
 def read_records(
-    source: str, bad: BadExamples | None = None
+    source: str, bad: BadExamples | None = None, file_format: str | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the questions of a source."""
-    if not source.removesuffix(".gz").endswith(".json"):
-        yield from labelled_examples.read_records(source, bad)
+    if find_suffix(source, file_format) != ".json":
+        yield from labelled_examples.read_records(source, bad, file_format)
         return
     with open_text(source) as file:
         text = file.read().removeprefix(BOM.decode())

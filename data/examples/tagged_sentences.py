@@ -4,6 +4,7 @@ SOURCE                          sentences
 FILE.conll|.txt|.tsv[.gz]       CoNLL's columns: a word a line, the word first and its tag last,
                                 with a tab or blanks between them, and a blank line after each
                                 sentence; lines of -DOCSTART- are skipped
+any file with `--as conll`      the same, such as CoNLL's own eng.train
 FILE.jsonl[.gz]                 a JSON object a line: `words` (or `tokens`), a list of texts, and
                                 `tags` (or `ner_tags`), as many names
 
@@ -23,6 +24,7 @@ from data.corpus.json_lines import open_text
 from data.examples import tag_schemes
 from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 from data.examples.example_store import ExampleStore
+from data.examples.file_formats import describe_remedy, find_suffix
 from data.examples.labelled_examples import clean_text, parse_class, read_records
 from data.examples.tag_columns import Sentence, read_columns
 from data.store.generations import replace_store
@@ -37,7 +39,10 @@ USUAL_KEYS = (("words", "tags"), ("tokens", "tags"), ("tokens", "ner_tags"), ("w
 
 
 def read_sentences(
-    source: str, columns: tuple[str, ...] = (), bad: BadExamples | None = None
+    source: str,
+    columns: tuple[str, ...] = (),
+    bad: BadExamples | None = None,
+    file_format: str | None = None,
 ) -> list[Sentence]:
     """Return the sentences of a source.
 
@@ -45,6 +50,7 @@ def read_sentences(
       source: a file of columns or of JSON lines.
       columns: names of the words and of the tags in JSON lines; () for the usual names.
       bad: what becomes of sentences with a bad line; None: their errors are raised.
+      file_format: format of the file, whatever its name, such as "conll".
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -52,11 +58,12 @@ def read_sentences(
         and tags, a wrong word or tag, or a source without sentences; the message names file and
         line.
     """
-    suffix = pathlib.Path(source.removesuffix(".gz")).suffix
+    suffix = find_suffix(source, file_format)
     if suffix not in (*COLUMN_SUFFIXES, ".jsonl"):
         raise ValueError(
             f"{source}: tagged text is a file of columns, which ends in "
-            f"{', '.join(COLUMN_SUFFIXES)}, or .jsonl, or one of these and .gz"
+            f"{', '.join(COLUMN_SUFFIXES)}, or .jsonl, or one of these and .gz; "
+            f"{describe_remedy(COLUMN_SUFFIXES[:1] + ('.jsonl',))}"
         )
     if suffix in COLUMN_SUFFIXES:
         if columns:
@@ -68,7 +75,7 @@ def read_sentences(
             sentences = list(read_columns(file, source, bad=bad))
     else:
         sentences = []
-        for place, record in read_records(source, bad):
+        for place, record in read_records(source, bad, file_format):
             with guard_example(bad):
                 sentences.append(_make_sentence(record, place, columns))
     raise_if_empty(source, "sentences", sentences, bad)

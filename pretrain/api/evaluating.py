@@ -48,7 +48,8 @@ def evaluate(
       store: a token store with the same vocabulary; None: the run's.
       labelled: a file of labelled examples, for a fine-tuned model; in place of `store`.
       text: a file, folder or "pattern" of plain text, all of which is scored; in place of `store`.
-      document, field, file_format: how `text` is read, as `prepare` reads it.
+      document, field: how `text` is read, as `prepare` reads it.
+      file_format: format of `text` or `labelled`, whatever its name, such as "conll".
       split: "heldout" or "train".
       dtype: "float32" or "bfloat16"; None: as the run computes.
       batch_size: rows computed at once; None: the run's.
@@ -59,10 +60,21 @@ def evaluate(
       ValueError: options contradict each other, or the head was not trained.
     """
     workdir, step = find_checkpoint(model, step)
-    request = make_text_request(text, document=document, field=field, file_format=file_format)
+    reading = {"document": document, "field": field, "file_format": file_format}
+    labelled_format = reading.pop("file_format") if labelled else None
+    request = make_text_request(text, **reading)
     processes.join_run()
     return score_store(
-        workdir, step, store, labelled, split, allow_random_head, dtype, batch_size, request
+        workdir,
+        step,
+        store,
+        labelled,
+        split,
+        allow_random_head,
+        dtype,
+        batch_size,
+        request,
+        labelled_format,
     )[2]
 
 
@@ -198,6 +210,7 @@ def score_store(
     dtype: str | None,
     batch_size: int | None,
     text: TextRequest | None = None,
+    labelled_format: str | None = None,
 ) -> tuple[int, Any, dict[str, float]]:
     """Return the step, the store, the file or the text, and {name: score} of `evaluate`."""
     _check_paths(labelled=labelled, store=store)
@@ -208,7 +221,9 @@ def score_store(
         if labelled:
             if store or split != "heldout":
                 raise ValueError("--labelled cannot be combined with --store or --split")
-            store = stack.enter_context(open_labelled_store(workdir, os.fspath(labelled)))
+            store = stack.enter_context(
+                open_labelled_store(workdir, os.fspath(labelled), labelled_format)
+            )
         step, path, scores = evaluate_checkpoint(
             workdir, step, store, split, allow_random_head, dtype, batch_size
         )

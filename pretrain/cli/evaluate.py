@@ -11,6 +11,7 @@ import argparse
 import functools
 
 from data.corpus.json_lines import format_json
+from data.examples.file_formats import FORMATS
 from pretrain.api.evaluating import (
     TASK_BATCH,
     TEXT_FLAGS,
@@ -67,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     random_head.add_argument(parser)
-    add_reading_arguments(parser.add_argument_group("how --text is read (docs/data.md)"))
+    reading = parser.add_argument_group("how --text (docs/data.md) and --labelled are read")
+    add_reading_arguments(reading, formats=FORMATS)
     _add_task_arguments(
         parser.add_argument_group("questions, scored by log-likelihood (docs/in_context.md)")
     )
@@ -119,7 +121,9 @@ def run(args: argparse.Namespace) -> int:
         return run_task(args)
     if given := list_task_flags(args):
         raise ValueError(f"these flags need --task FILE: {', '.join(given)}")
-    text = make_text_request(args.text, **{name: getattr(args, name) for name in TEXT_FLAGS})
+    reading = {name: getattr(args, name) for name in TEXT_FLAGS}
+    labelled_format = reading.pop("file_format") if args.labelled else None
+    text = make_text_request(args.text, **reading)
     processes.join_run(args)
     import jax
 
@@ -136,6 +140,7 @@ def run(args: argparse.Namespace) -> int:
         dtype,
         args.batch_size,
         text,
+        labelled_format,
     )
     if jax.process_index():
         return 0  # all processes have the same scores; the first prints them

@@ -18,6 +18,7 @@ import argparse
 import shlex
 import time
 
+from data.examples.file_formats import FORMATS
 from data.examples.tag_schemes import SCHEMES
 from pretrain.api.finetuning import run_finetuning
 from pretrain.cli.train import add_monitoring_arguments, report_end
@@ -158,6 +159,13 @@ def _add_example_arguments(group: argparse._ArgumentGroup) -> None:
         metavar="K",
         help="for several tasks, which are mixed in proportion to their examples: at most K "
         "examples of each per epoch",
+    )
+    group.add_argument(
+        "--as",
+        dest="file_format",
+        choices=FORMATS,
+        help="format of the files, whatever their names: conll for CoNLL's eng.train (default: the "
+        "end of a name decides)",
     )
     group.add_argument(
         "--scheme",

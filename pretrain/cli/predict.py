@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.corpus.json_lines import format_json
+from data.examples.file_formats import FORMATS
 from pretrain.api.answering import make_formatter
 from pretrain.api.predicting import OPTIONS, Predictor
 from pretrain.cli.output_file import add_overwrite, check_output_file
@@ -48,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="one text per line, or a .jsonl, .tsv or .csv file with a column `text`; for a "
         "fine-tuned model, any file that `finetune` reads; of images, their folder",
+    )
+    parser.add_argument(
+        "--as",
+        dest="file_format",
+        choices=FORMATS,
+        help="format of --input, whatever its name (default: the end of the name decides)",
     )
     _add_output_arguments(parser)
     parser.add_argument(
@@ -137,6 +144,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
     if args.output:
         check_output_file(args.output, args.overwrite, [args.input, *args.texts])
+    if args.file_format and not args.input:
+        raise ValueError(f"--as {args.file_format} needs --input FILE")
     from pretrain.inference.batching import report_progress
     from pretrain.inference.progress import Progress
 
@@ -152,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     def read_records() -> Iterable[tuple[str | None, dict[str, Any]]]:
         if args.texts:
             return ((None, {"text": text}) for text in args.texts)
-        return record_files.iterate_records(args.input, readers)
+        return record_files.iterate_records(args.input, readers, args.file_format)
 
     by_id = str(args.output or "").endswith(".json") and record_files.is_question_answering(
         trained.run.data.objective

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from data.corpus.sources import DOCUMENT_KINDS, list_formats
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "sources", nargs="+", metavar="SOURCE")
     add_option(parser, "output", required=True, metavar="STORE")
     text = parser.add_argument_group("text")
-    add_reading_arguments(text, "file")
+    add_reading_arguments(text, document="file")
     add_option(text, "on_bad_record", choices=("refuse", "skip"))
     add_option(text, "held_out", type=float, metavar="SHARE")
     add_option(text, "validation", nargs="+", metavar="SOURCE")
@@ -115,11 +116,19 @@ def add_option(group: argparse._ActionsContainer, name: str, **options: Any) -> 
     group.add_argument(flag, help=HELP[name].replace("{default}", default), **options)
 
 
-def add_reading_arguments(group: argparse._ActionsContainer, document: str | None = None) -> None:
-    """Add the arguments by which files of text are read; `document` is the default of the first."""
+def add_reading_arguments(
+    group: argparse._ActionsContainer, *, document: str | None = None, formats: Sequence[str] = ()
+) -> None:
+    """Add the arguments by which files of text are read.
+
+    Args:
+      group: the group.
+      document: default of --document.
+      formats: further values of --as.
+    """
     add_option(group, "document", choices=DOCUMENT_KINDS, default=document)
-    formats = dict.fromkeys(name for kind in DOCUMENT_KINDS for name in list_formats(kind))
-    add_option(group, "as", choices=tuple(formats), dest="file_format")
+    own = dict.fromkeys(name for kind in DOCUMENT_KINDS for name in list_formats(kind))
+    add_option(group, "as", choices=tuple(own | dict.fromkeys(formats)), dest="file_format")
     add_option(group, "field", metavar="NAME[,NAME...]")
 
 

@@ -16,7 +16,7 @@ from pretrain.config import Run
 from pretrain.overrides import ConfigError
 
 # (a function that reads the examples of a source, a function that writes them as a store)
-ExampleIo = tuple[Callable[[str], Any], Callable[..., Any]]
+ExampleIo = tuple[Callable[..., Any], Callable[..., Any]]
 
 
 def check_labels(run: Run, source: Source) -> None:
@@ -38,12 +38,13 @@ def check_labels(run: Run, source: Source) -> None:
 
 
 @contextlib.contextmanager
-def open_labelled_store(workdir: str, source: str) -> Iterator[str]:
+def open_labelled_store(workdir: str, source: str, file_format: str | None = None) -> Iterator[str]:
     """Yield the path of a temporary store with the examples of a source as its held-out split.
 
     Args:
       workdir: workdir of a fine-tuned run, which sets the columns, the labels and the vocabulary.
       source: file of the examples; NAME=FILE for a run of several tasks.
+      file_format: format of the file, whatever its name.
 
     Raises:
       ValueError: if the run was not fine-tuned, or for a bad example; names file and line.
@@ -60,7 +61,7 @@ def open_labelled_store(workdir: str, source: str) -> Iterator[str]:
             each.task or "examples": {} for each in objective.tasks or (objective,)
         }
         name, task_objective, file = select_task(objective, source)
-        sources[name or "examples"] = {"heldout": read_pairs(task_objective, file)}
+        sources[name or "examples"] = {"heldout": read_pairs(task_objective, file, file_format)}
         with tempfile.TemporaryDirectory() as folder:
             write_sources(
                 f"{folder}/store",
@@ -74,7 +75,7 @@ def open_labelled_store(workdir: str, source: str) -> Iterator[str]:
     if type(run.model) not in LABELLED:
         raise ValueError(f"{workdir} is not a run of `finetune`; --labelled needs one")
     read, write = LABELLED[type(run.model)](run)
-    examples = read(source)
+    examples = read(source, file_format=file_format)
     if run.model.characters:
         texts = (text for example in examples for text in example.texts)
         vocabulary = make_text_vocabulary(texts)
@@ -118,7 +119,7 @@ def select_task(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]
     return name, by_name[name], file
 
 
-def read_pairs(objective: Text2Text, source: str) -> list[Any]:
+def read_pairs(objective: Text2Text, source: str, file_format: str | None = None) -> list[Any]:
     """Return the pairs of texts that an objective makes of the examples of a source."""
     from data.examples import choice_questions as choices
     from data.examples import qa, tagged_sentences
@@ -132,18 +133,25 @@ def read_pairs(objective: Text2Text, source: str) -> list[Any]:
 
     if objective.questions:
         return make_question_pairs(
-            objective, qa.read_questions(source, objective.questions == "squad2")
+            objective, qa.read_questions(source, objective.questions == "squad2", None, file_format)
         )
     if objective.choices:
-        return make_pairs(objective, choices.read_questions(source, objective.choices))
+        return make_pairs(
+            objective, choices.read_questions(source, objective.choices, None, file_format)
+        )
     if objective.scheme:
         columns = () if objective.columns == tagged_sentences.USUAL_KEYS[0] else objective.columns
-        return make_tag_pairs(objective, tagged_sentences.read_sentences(source, columns))
+        return make_tag_pairs(
+            objective, tagged_sentences.read_sentences(source, columns, None, file_format)
+        )
     *texts, answer = objective.columns
     parse_label = (
         parse_class if objective.labels else parse_score if objective.step else parse_answer
     )
-    return make_pairs(objective, read_examples(source, Columns(tuple(texts), answer), parse_label))
+    columns = Columns(tuple(texts), answer)
+    return make_pairs(
+        objective, read_examples(source, columns, parse_label, file_format=file_format)
+    )
 
 
 def make_class_io(run: Any) -> ExampleIo:
@@ -179,7 +187,7 @@ def make_answer_io(run: Any) -> ExampleIo:
     from data.examples.qa import read_questions
     from data.examples.qa_store import write_heldout
 
-    return lambda source: read_questions(source, run.model.unanswerable), write_heldout
+    return partial(read_questions, unanswerable=run.model.unanswerable), write_heldout
 
 
 def list_label_names(run: Any) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ class FinetuneRequest:
       limit: most examples of each of several tasks in an epoch.
       scheme: by which tags spell entities.
       on_bad_example: "refuse" or "skip".
+      file_format: format of all files of examples, whatever their names, such as "conll".
       epochs: passes over all examples.
       seeds: number of runs, with consecutive seeds; None: one run.
       fresh: the parameters that are random at first: "head" or "all".
@@ -49,6 +50,7 @@ class FinetuneRequest:
     limit: int | None = None
     scheme: Any = None
     on_bad_example: str = "refuse"
+    file_format: str | None = None
     epochs: float | None = None
     seeds: int | None = None
     fresh: str = "head"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -119,9 +120,20 @@ def gather_labelled_examples(
       ValueError: for a bad example; names the line.
     """
     bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
-    columns = parse_columns(args.columns) if args.columns else find_columns(task, train, bad.skip)
+    columns = (
+        parse_columns(args.columns)
+        if args.columns
+        else find_columns(task, train, bad.skip, args.file_format)
+    )
     unread = frozenset() if args.columns else list_unread_columns(task, columns)
-    examples = labelled_examples.read_examples(train, columns, task.label, unread, bad)
+    read_examples = functools.partial(
+        labelled_examples.read_examples,
+        columns=columns,
+        label=task.label,
+        extra_columns=unread,
+        file_format=args.file_format,
+    )
+    examples = read_examples(train, bad=bad)
     if task.words and not args.labels:
         examples = keep_known_labels(args.task, task.words, examples, bad)
     labelled_examples.check_label_variety(examples)
@@ -136,7 +148,7 @@ def gather_labelled_examples(
         raise ValueError(f"--labels names classes; {args.task} has scores")
     examples = keep_labelled(examples, names, bad)
     if heldout:
-        read = labelled_examples.read_examples(heldout, columns, task.label, unread, bad_heldout)
+        read = read_examples(heldout, bad=bad_heldout)
         splits = examples, keep_labelled(read, names, bad_heldout)
     else:
         splits = labelled_store.split_examples(examples, share)
@@ -175,17 +187,23 @@ def parse_columns(text: str) -> Columns:
     return labelled_examples.Columns(tuple(texts), label)
 
 
-def find_columns(task: Any, source: str, skip: bool = False) -> Columns:
+def find_columns(
+    task: Any, source: str, skip: bool = False, file_format: str | None = None
+) -> Columns:
     """Return those columns of a task that the first record of a source has.
 
-    skip: whether records before it that have none of them are skipped.
+    Args:
+      task: the `tasks.LabelTask`.
+      source: a file or a TensorFlow dataset.
+      skip: whether records before it that have none of them are skipped.
+      file_format: format of the file, whatever its name.
 
     Raises:
       ValueError: if it has none of them; names all that are allowed.
     """
     first = None
     # What is skipped is counted when the examples are read.
-    for found in read_records(source, BadExamples(source, skip)):
+    for found in read_records(source, BadExamples(source, skip), file_format):
         first = first or found
         for columns in task.columns:
             if {*columns.texts, columns.label} <= found[1].keys():

@@ -33,7 +33,7 @@ class ChoiceTask(NamedTuple):
                 f"{choice_questions.FORMS}, and label, the number of the correct choice"
             )
         bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
-        examples = choice_questions.read_questions(train, bad=bad)
+        examples = choice_questions.read_questions(train, None, bad, args.file_format)
         count = len(examples[0].texts) - 1
         if len({example.label for example in examples}) < 2:
             raise ValueError(
@@ -41,7 +41,10 @@ class ChoiceTask(NamedTuple):
                 f"{examples[0].label}; shuffle the choices"
             )
         splits = (
-            (examples, choice_questions.read_questions(heldout, count, bad_heldout))
+            (
+                examples,
+                choice_questions.read_questions(heldout, count, bad_heldout, args.file_format),
+            )
             if heldout
             else labelled_store.split_examples(examples, share)
         )

@@ -45,7 +45,7 @@ class SpanTask(NamedTuple):
         splits = []
         for source in (train, heldout) if heldout else (train,):
             bad = make_bad_examples(args, source)
-            splits.append(qa.read_questions(source, self.unanswerable, bad))
+            splits.append(qa.read_questions(source, self.unanswerable, bad, args.file_format))
             bad.report()
         if not any(question.answers for question in splits[0]):
             raise ValueError(

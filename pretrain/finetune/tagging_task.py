@@ -40,7 +40,7 @@ class TagTask(NamedTuple):
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         columns = parse_tag_columns(args.columns)
         bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
-        sentences = tagged_sentences.read_sentences(train, columns, bad)
+        sentences = tagged_sentences.read_sentences(train, columns, bad, args.file_format)
         scheme = tagged_sentences.choose_scheme(sentences, args.scheme)
         names = (
             tuple(args.labels.split(","))
@@ -51,7 +51,7 @@ class TagTask(NamedTuple):
         )
         sentences = keep_tagged(sentences, names, bad)
         if heldout:
-            read = tagged_sentences.read_sentences(heldout, columns, bad_heldout)
+            read = tagged_sentences.read_sentences(heldout, columns, bad_heldout, args.file_format)
             splits = sentences, keep_tagged(read, names, bad_heldout)
         else:
             splits = split_examples(sentences, share)

@@ -8,6 +8,7 @@ the class, or the score, rounded so that few different ones remain.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -91,13 +92,16 @@ class PairTask(NamedTuple):
         spec = Text2Text(columns=tuple(names), prefix=args.prefix or "")
         columns = Columns((names[0],), names[1])
         bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
-        examples = labelled_examples.read_examples(train, columns, parse_answer, bad=bad)
+        read = functools.partial(
+            labelled_examples.read_examples,
+            columns=columns,
+            label=parse_answer,
+            file_format=args.file_format,
+        )
+        examples = read(train, bad=bad)
         labelled_examples.check_label_variety(examples)
         splits = (
-            (
-                examples,
-                labelled_examples.read_examples(heldout, columns, parse_answer, bad=bad_heldout),
-            )
+            (examples, read(heldout, bad=bad_heldout))
             if heldout
             else labelled_store.split_examples(examples, share)
         )

@@ -8,16 +8,19 @@ FILE.json        SQuAD's format, for models that answer questions (data/examples
 a folder         images, for models that read them
 any other        a text a line, or the path of an image
 
+`--as FORMAT` reads a file of any name as FILE.FORMAT.
+
 Each of them may be gzipped, with .gz after its name. `finetune` reads these files in the same way.
 """
 
 import contextlib
+import functools
 import os
-import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from data.corpus.json_lines import read_json_lines, read_lines
+from data.examples.file_formats import find_suffix
 from data.mixed import Mixed
 from data.objectives.objective import Objective
 from data.store.atomic import replace_file
@@ -66,7 +69,9 @@ def check_characters(text: str, place: str) -> None:
 
 
 def iterate_records(
-    path: str | os.PathLike[str], readers: Mapping[str, Reader]
+    path: str | os.PathLike[str],
+    readers: Mapping[str, Reader],
+    file_format: str | None = None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, record) of each example of a file.
 
@@ -75,11 +80,12 @@ def iterate_records(
     Args:
       path: the path of the file.
       readers: {suffix: reader}.
+      file_format: format of the file, whatever its name; "txt" is a text a line.
 
     Raises:
       ValueError: the suffix belongs to a format that the model cannot read.
     """
-    suffix = pathlib.Path(str(path).removesuffix(".gz")).suffix
+    suffix = find_suffix(str(path), file_format)
     if FOLDER in readers and os.path.isdir(path):
         yield from readers[FOLDER](str(path))
     elif suffix in readers:
@@ -99,8 +105,8 @@ def make_text_readers() -> dict[str, Reader]:
 
     return {
         ".jsonl": read_json_lines,
-        ".tsv": labelled_examples.read_records,
-        ".csv": labelled_examples.read_records,
+        ".tsv": functools.partial(labelled_examples.read_records, file_format="tsv"),
+        ".csv": functools.partial(labelled_examples.read_records, file_format="csv"),
     }
 
 
@@ -119,7 +125,7 @@ def make_readers(run: Run) -> dict[str, Reader]:
             ".tsv": tagged_sentences.read_column_records,
         }
     if is_question_answering(run.data.objective):
-        readers |= {".json": qa.read_records}
+        readers |= {".json": functools.partial(qa.read_records, file_format="json")}
     return readers
 
 

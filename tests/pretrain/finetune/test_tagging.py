@@ -219,3 +219,25 @@ def test_errors_are_reported(untrained, tmp_path, capsys, train, heldout, words,
         == 2
     )
     assert message in capsys.readouterr().err
+
+
+def test_files_of_any_name_are_read_as_conll(untrained, tuned, tmp_path, capsys):
+    """Such as CoNLL's own eng.train and eng.testa."""
+    train = write_columns(tmp_path / "eng.train", make_sentences(40, 0))
+    heldout = write_columns(tmp_path / "eng.testa", make_sentences(20, 1))
+    command = ["finetune", "--from", str(untrained), "--task", "tagging", "--train", train]
+    command += ["--heldout", heldout, "--workdir", str(tmp_path / "run")]
+    assert main([*command, *FAST, "train.steps=1"]) == 2
+    assert "--as conll reads any file as .conll (--as: conll, jsonl)" in capsys.readouterr().err
+    assert main([*command, "--as", "conll", *FAST, "train.steps=1"]) == 0
+    assert read_run(tmp_path / "run").model.scheme == "bio"
+    capsys.readouterr()
+    workdir = str(tmp_path / "run")
+    argv = ["evaluate", "--workdir", workdir, "--labelled", heldout, "--json"]
+    assert main(argv) == 2
+    assert main([*argv, "--as", "conll"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 20
+    argv = ["predict", "--workdir", workdir, "--input", heldout, "--json", "--as", "conll"]
+    assert main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 20 and "given_tags" in json.loads(lines[0])
