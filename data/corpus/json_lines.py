@@ -108,12 +108,20 @@ def read_lines(source: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
 
     Raises the errors of `open_text`.
     """
+    for place, line in read_all_lines(source):
+        if line.strip():
+            yield place, line
+
+
+def read_all_lines(source: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+    """Yield ("file:number", line without its end) of each line, blank ones as well.
+
+    Raises the errors of `open_text`.
+    """
     with open_text(source, newline="\n") as file:
         for number, line in enumerate(file, 1):
             # A concatenation of files may have a byte order mark in any line.
-            line = line.removeprefix(BYTE_ORDER_MARK).rstrip("\r\n")
-            if line.strip():
-                yield f"{source}:{number}", line
+            yield f"{source}:{number}", line.removeprefix(BYTE_ORDER_MARK).rstrip("\r\n")
 
 
 def read_json_lines(source: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -78,19 +78,22 @@ def parse_question(record: Mapping[str, Any], place: str) -> ChoiceQuestion:
     def get_text(name: str) -> str:
         return parse_text(record[name], f"{place}: {name!r}")
 
+    def is_given(name: str) -> bool:
+        return record.get(name) not in (None, "")
+
     endings = sorted(
         (name for name in record if ENDING.fullmatch(name)),
         key=lambda name: int(name.removeprefix("ending")),
     )
     if "sent1" in record and endings:
-        first, begin = get_text("sent1"), get_text("sent2") if record.get("sent2") else ""
+        first, begin = get_text("sent1"), get_text("sent2") if is_given("sent2") else ""
         choices = tuple(map(get_text, endings))
     elif "choices" in record and ("context" in record or "question" in record):
         if not isinstance(record["choices"], list):
             raise ValueError(
                 f"{place}: 'choices' is {type(record['choices']).__name__}, not a list of texts"
             )
-        texts = [get_text(name) for name in ("context", "question") if record.get(name)]
+        texts = [get_text(name) for name in ("context", "question") if is_given(name)]
         first, begin = (texts + ["", ""])[:2]
         choices = tuple(
             parse_text(choice, f"{place}: choice {number}")

@@ -25,7 +25,7 @@ from data.corpus.json_lines import open_text, parse_object, read_lines
 from data.corpus.sentences import WHITESPACE
 from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 from data.examples.file_formats import describe_remedy, find_suffix
-from data.examples.tables import read_table
+from data.examples.tables import find_newline, read_table
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
 MAX_SCORE = float(np.finfo(np.float32).max)
@@ -124,7 +124,7 @@ def read_records(
             if record is not None:
                 yield place, record
         return
-    with open_text(source) as file:
+    with open_text(source, find_newline(suffix)) as file:
         yield from read_table(file, source, suffix, bad)
 
 
@@ -140,7 +140,8 @@ def _make_example(
                 "--columns names the texts and the label for `finetune`; `evaluate` reads the "
                 "columns of the run"
             )
-    texts = tuple(parse_text(record[name], f"{place}: column {name!r}") for name in columns.texts)
+    named = {f"{place}: column {name!r}": record[name] for name in columns.texts}
+    texts = parse_texts(named)
     try:
         return Example(texts, label(record[columns.label]), place)
     except ValueError as error:
@@ -159,6 +160,26 @@ def parse_text(value: Any, place: str) -> str:
     if not text:
         raise ValueError(f"{place} is empty")
     return text
+
+
+def parse_texts(named: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a text or a pair of texts as the vocabulary reads them.
+
+    One text of a pair may be empty, as some questions of GLUE's QQP are.
+
+    Args:
+      named: {place: value}.
+
+    Raises:
+      ValueError: a value is not text, or all are empty; the message begins with the place.
+    """
+    texts = tuple(
+        clean_text(value) if isinstance(value, str) else parse_text(value, place)
+        for place, value in named.items()
+    )
+    if not any(texts):
+        parse_text("", next(iter(named)))
+    return texts
 
 
 def clean_text(text: str) -> str:

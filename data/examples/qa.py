@@ -8,14 +8,17 @@ FILE.jsonl[.gz], .tsv, .csv  a question a line, as the reader of labelled text r
 tfds:squad[/CONFIG][:SPLIT]  of a TensorFlow dataset
 
 `answers` is {"text": [...], "answer_start": [...]}, or a list of {"text", "answer_start"}. If it is
-empty, or `is_impossible` is true, the context has no answer. `answer` and `answer_start` are a
-single answer; `validators`, a list of texts, are further right ones (QAMR, Michael et al. 2018). A
-start is counted in characters (code points) of the context as it is written.
+empty, or `is_impossible` is true, the context has no answer; in a table the flag is "true" or "1".
+`answer` and `answer_start` are a single answer; `validators`, a list of texts, are further right
+ones (QAMR, Michael et al. 2018). A start is counted in characters (code points) of the context as
+it is written.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
@@ -28,6 +31,10 @@ from data.examples.file_formats import find_suffix
 MAX_VALUES = 30_000_000
 # Replaces one character by one, so that the starts of answers stay right.
 TO_READABLE = labelled_examples.TO_BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+
+
+# A table has flags as text; an empty column is no flag.
+FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False, "": False}
 
 
 class Question(NamedTuple):
@@ -155,7 +162,7 @@ def _make_question(record: Mapping[str, Any], place: str, unanswerable: bool) ->
 
 def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, int | None], ...]:
     """Return ((text, start), ...) of a record; the first has a start."""
-    if record.get("is_impossible"):
+    if parse_flag(record.get("is_impossible"), f"{place}: column 'is_impossible'"):
         return ()
     if "answers" in record:
         value = record["answers"]
@@ -190,7 +197,8 @@ def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, in
         )
     if record["answer"] is None:
         return ()
-    further = record.get("validators") or []
+    further = record.get("validators")
+    further = [] if further is None or further == "" else further
     if not isinstance(further, list):
         raise ValueError(f"{place}: column 'validators' is not a list of texts")
     return (
@@ -200,6 +208,22 @@ def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, in
         ),
         *((_parse_answer_text(answer, place), None) for answer in further),
     )
+
+
+def parse_flag(value: Any, place: str) -> bool:
+    """Return whether a flag is set: a boolean, 0 or 1, or the text of either; null is false.
+
+    Raises:
+      ValueError: the value is anything else; the message begins with `place`.
+    """
+    if value is None or isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    known = FLAGS.get(value.strip().lower()) if isinstance(value, str) else None
+    if isinstance(value, (int, float, np.number)) and value in (0, 1):
+        known = bool(value)
+    if known is None:
+        raise ValueError(f"{place} is {value!r:.60}; expected true or false, or 1 or 0")
+    return known
 
 
 def _parse_list(value: Any, name: str, place: str) -> list[Any]:

@@ -20,7 +20,7 @@ def read_table(
     """Iterate over (location, record) of the lines of a table.
 
     Args:
-      file: the lines.
+      file: the lines; those of a .tsv end at "\\n" alone (`find_newline`).
       source: name of the file, for locations.
       suffix: ".tsv", in which quotes are text, or ".csv".
       bad: what becomes of bad lines; None: their errors are raised.
@@ -30,9 +30,9 @@ def read_table(
         nothing of the file to go on with; the message names the line.
     """
     csv.field_size_limit(MAX_COLUMN_CHARACTERS)
-    tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    options: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
-    reader, names = csv.reader(drop_mark(file), **options), None
+    lines = drop_mark(file)
+    reader: Any = TabReader(lines) if suffix == ".tsv" else csv.reader(lines, strict=True)
+    names = None
     while True:
         place = f"{source}:{reader.line_num + 1}"
         try:
@@ -62,6 +62,27 @@ def read_table(
             yield place, record
 
 
+class TabReader:
+    """Rows of lines with tabs between the columns, as `csv.reader` has them.
+
+    A carriage return within a column belongs to it; csv would end the line there.
+
+    Attributes:
+      line_num: number of lines read.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines, self.line_num = iter(lines), 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        line = next(self.lines)
+        self.line_num += 1
+        return line.rstrip("\r\n").split("\t")
+
+
 def drop_mark(lines: Iterable[str]) -> Iterator[str]:
     """Iterate over lines, the first of them without the byte order mark of Excel and pandas."""
     lines = iter(lines)
@@ -77,6 +98,11 @@ def drop_empty_end(row: list[str], least: int) -> list[str]:
     while len(row) > least and not row[-1]:
         row = row[:-1]
     return row
+
+
+def find_newline(suffix: str) -> str:
+    """Return the `newline` to open a table with, so that a "\\r" in a column ends no line."""
+    return "\n" if suffix == ".tsv" else ""
 
 
 def find_names(row: list[str], place: str, suffix: str) -> tuple[list[str], bool]:

@@ -9,6 +9,8 @@ from data.examples.bad_examples import BadExamples, guard_example
 from data.examples.labelled_examples import clean_text
 
 DOCUMENT_MARK = "-DOCSTART-"
+# Before a sentence, as CoNLL-U has them. A word `#` has a tag behind it, and no "name = value".
+COMMENT = re.compile(r"#\s*[A-Za-z][\w.:]*\s*=\s")
 
 
 class Sentence(NamedTuple):
@@ -52,6 +54,8 @@ def _group_lines(file: Iterable[str]) -> Iterator[list[tuple[int, str]]]:
     lines = []
     for number, line in enumerate(file, 1):
         line = line.removeprefix(BOM.decode()) if number == 1 else line
+        if not lines and COMMENT.match(line):
+            continue
         if not line.startswith(DOCUMENT_MARK) and line.strip():
             lines.append((number, line))
         elif lines:

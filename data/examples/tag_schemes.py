@@ -12,12 +12,14 @@ plain    any name: a tag of its own for each word, such as a part of
 `O` is a word outside of all entities. A tag may be a letter alone if entities have no types.
 """
 
+import collections
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 OUTSIDE = "O"
 PLAIN = "plain"
+MOST = 0.7  # a detected scheme fits more than this share of the words that are not O
 # The letters of a scheme other than O.
 SCHEME_LETTERS = {"bio": "BI", "iob1": "BI", "iobes": "BIES", "bilou": "BILU"}
 SCHEMES = (*SCHEME_LETTERS, PLAIN)
@@ -86,16 +88,22 @@ def split_tag(tag: str) -> tuple[str, str]:
 def detect_scheme(sentences: Sequence[Sequence[str]]) -> str:
     """Return the scheme of the tags of sentences.
 
-    Between BIO and IOB1, choose the one with fewer violations, and BIO if they are equal.
+    It is the first that fits most words of entities; if no scheme fits more than MOST of them, the
+    tags are plain. So a few wrong tags do not decide for all. Between BIO and IOB1, choose the one
+    with fewer violations, and BIO if they are equal.
     """
-    tags = {tag for sentence in sentences for tag in sentence}
-    if OUTSIDE not in tags and not any("-" in tag for tag in tags):
+    counts = collections.Counter(tag for sentence in sentences for tag in sentence)
+    outside = counts.pop(OUTSIDE, 0)
+    if not outside and not any("-" in tag for tag in counts):
         return PLAIN
-    fitting = [
-        scheme for scheme in SCHEME_LETTERS if not any(is_foreign_tag(tag, scheme) for tag in tags)
-    ]
-    if not fitting:
+    fitted = {
+        scheme: sum(n for tag, n in counts.items() if not is_foreign_tag(tag, scheme))
+        for scheme in SCHEME_LETTERS
+    }
+    best = max(fitted.values())
+    if best <= MOST * counts.total() and counts:
         return PLAIN
+    fitting = [scheme for scheme, count in fitted.items() if count == best]
     return min(
         fitting[:2],
         key=lambda scheme: sum(count_violations(sentence, scheme) for sentence in sentences),

@@ -3,7 +3,8 @@
 SOURCE                          sentences
 FILE.conll|.txt|.tsv[.gz]       CoNLL's columns: a word a line, the word first and its tag last,
                                 with a tab or blanks between them, and a blank line after each
-                                sentence; lines of -DOCSTART- are skipped
+                                sentence; lines of -DOCSTART- and comments
+                                (`# name = value` before a sentence) are skipped
 any file with `--as conll`      the same, such as CoNLL's own eng.train
 FILE.jsonl[.gz]                 a JSON object a line: `words` (or `tokens`), a list of texts, and
                                 `tags` (or `ner_tags`), as many names
@@ -22,7 +23,7 @@ import numpy as np
 
 from data.corpus.json_lines import open_text
 from data.examples import tag_schemes
-from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
+from data.examples.bad_examples import BadExamples, guard_example, keep_good, raise_if_empty
 from data.examples.example_store import ExampleStore
 from data.examples.file_formats import describe_remedy, find_suffix
 from data.examples.labelled_examples import clean_text, parse_class, read_records
@@ -71,7 +72,7 @@ def read_sentences(
                 f"{source}: --columns are names in JSON lines; in a file of columns the first is "
                 "the word, the last its tag (`cut -f1,4`)"
             )
-        with open_text(source) as file:
+        with open_text(source, newline="\n") as file:
             sentences = list(read_columns(file, source, bad=bad))
     else:
         sentences = []
@@ -87,7 +88,7 @@ def read_column_records(source: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
     Records of a file with a single column have no "tags".
     """
-    with open_text(source) as file:
+    with open_text(source, newline="\n") as file:
         for sentence in read_columns(file, source, least=1):
             record = {"words": list(sentence.words), "tags": list(sentence.tags)}
             yield sentence.locate_word(0), {name: value for name, value in record.items() if value}
@@ -132,30 +133,42 @@ def parse_words(value: Any, place: str) -> tuple[str, ...]:
 # ---- tags --------------------------------------------------------------------
 
 
-def choose_scheme(sentences: list[Sentence], given: str | None = None) -> str:
-    """Return the scheme of the tags: `given`, or the scheme that fits them best.
+def choose_scheme(
+    sentences: list[Sentence], given: str | None = None, bad: BadExamples | None = None
+) -> tuple[str, list[Sentence]]:
+    """Return the scheme of the tags, and the sentences whose tags belong to it.
+
+    Args:
+      sentences: the sentences.
+      given: the scheme; None: the scheme that fits most of the tags of entities.
+      bad: what becomes of sentences with a tag that does not belong to it; None: their errors are
+        raised.
 
     Raises:
-      ValueError: a tag does not belong to the given scheme, or all words have the same tag; the
-        message names the line or the file.
+      ValueError: a tag does not belong to the scheme, or all words have the same tag; the message
+        names the line or the file.
     """
     scheme = given or tag_schemes.detect_scheme([sentence.tags for sentence in sentences])
-    seen = set()
-    for sentence in sentences:
-        for i, tag in enumerate(sentence.tags):
-            if tag_schemes.is_foreign_tag(tag, scheme):
-                letters = ", ".join(f"{letter}-" for letter in tag_schemes.SCHEME_LETTERS[scheme])
-                raise ValueError(
-                    f"{sentence.locate_word(i)}: {tag!r} is not a tag of {scheme}, "
-                    f"which has O and {letters}; --scheme names another"
-                )
-        seen.update(sentence.tags)
+    source = sentences[0].source
+    sentences = keep_good(sentences, lambda sentence: check_tags(sentence, scheme), bad)
+    raise_if_empty(source, "sentences", sentences, bad)
+    seen = {tag for sentence in sentences for tag in sentence.tags}
     if len(seen) < 2:
         raise ValueError(
-            f"{sentences[0].source}: all words have the tag {seen.pop()!r}; "
-            "nothing can be learned from that"
+            f"{source}: all words have the tag {seen.pop()!r}; nothing can be learned from that"
         )
-    return scheme
+    return scheme, sentences
+
+
+def check_tags(sentence: Sentence, scheme: str) -> None:
+    """Raise ValueError, which names the line, for a tag that does not belong to a scheme."""
+    for i, tag in enumerate(sentence.tags):
+        if tag_schemes.is_foreign_tag(tag, scheme):
+            letters = ", ".join(f"{letter}-" for letter in tag_schemes.SCHEME_LETTERS[scheme])
+            raise ValueError(
+                f"{sentence.locate_word(i)}: {tag!r} is not a tag of {scheme}, which has O and "
+                f"{letters}; --scheme names another, plain for names that spell no entities"
+            )
 
 
 def encode_tags(sentences: list[Sentence], names: Sequence[str]) -> list[list[int]]:

@@ -52,6 +52,7 @@ class AnswerSpan(Objective):
             "question_ids": Field("int32", "B"),  # number of the question in its split
             "context_starts": Field("int32", "B"),  # position of the context's first token
             "context_offsets": Field("int32", "B"),  # tokens of the context before this window
+            "text_tokens": Field("bool", "BL"),  # True at tokens of the context that hold text
             "label_weights": Field("float32", "B"),
         }
 
@@ -79,9 +80,7 @@ class AnswerSpan(Objective):
         self, split: Split, vocabulary: Vocabulary
     ) -> tuple[QuestionWindowRows, BuildBatch]:
         """Return the table of rows and the function that builds batches; the keys are not used."""
-        table, rows = make_window_rows(
-            self, split.tokens, open_questions(split).spans_Q6, vocabulary
-        )
+        table, rows = make_window_rows(self, open_questions(split), vocabulary)
         return table, lambda row_B, key_B: {
             **rows(row_B),
             "label_weights": np.ones(len(row_B), np.float32),

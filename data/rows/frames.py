@@ -16,7 +16,8 @@ from data.vocabulary.base import Vocabulary
 
 CLS_TYPE = 2  # token type of the [CLS]: that of no text
 # Keys whose values move with their tokens, and keys of positions, which follow their tokens.
-BY_TOKEN = ("token_ids", "token_type_ids", "labels", "label_weights", "word_weights")
+WEIGHTS = ("label_weights", "word_weights")
+BY_TOKEN = ("token_ids", "token_type_ids", "labels", "text_tokens", *WEIGHTS)
 POSITIONS = ("start_positions", "end_positions", "context_starts", "masked_positions")
 
 

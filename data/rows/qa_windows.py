@@ -16,6 +16,7 @@ import numpy as np
 
 from data.rows.frames import frame_rows
 from data.rows.tables import Batch, TokenReader, require_id
+from data.store.qa_reader import Questions
 from data.vocabulary.base import Vocabulary
 
 
@@ -63,7 +64,7 @@ class QuestionWindowRows:
 
 
 def make_window_rows(
-    objective: Any, tokens: np.ndarray, spans_Q6: np.ndarray, vocabulary: Vocabulary
+    objective: Any, questions: Questions, vocabulary: Vocabulary
 ) -> tuple[QuestionWindowRows, Callable[[np.ndarray], Batch]]:
     """Return the table of windows and a function that lays out the rows row_B of it.
 
@@ -71,11 +72,11 @@ def make_window_rows(
 
     Args:
       objective: a `data.objectives.answer_span.AnswerSpan`.
-      tokens: ids of the split.
-      spans_Q6: token ranges of the questions, contexts and answers (data/examples/qa_store.py).
+      questions: the questions as tokens.
       vocabulary: the vocabulary of the store.
     """
-    table, read = QuestionWindowRows(spans_Q6, objective), TokenReader(tokens, vocabulary.size)
+    table = QuestionWindowRows(questions.spans_Q6, objective)
+    read = TokenReader(questions.tokens, vocabulary.size)
     column_L = np.arange(objective.length)
     cls, sep, pad = map(require_id, (vocabulary.cls, vocabulary.sep, vocabulary.pad))
 
@@ -98,6 +99,8 @@ def make_window_rows(
         tokens_BL = np.where(text_BL, read(np.where(text_BL, index_BL, 0)), sep)
         tokens_BL[:, 0] = cls
         tokens_BL = np.where(mask_BL, tokens_BL, pad).astype(np.int32)
+        index_BL = np.where(in_context_BL, index_BL, 0)
+        has_text_BL = questions.begins_T[index_BL] < questions.ends_T[index_BL]
         named = {
             "start_positions": table.start_R,
             "end_positions": table.end_R,
@@ -110,6 +113,7 @@ def make_window_rows(
             "attention_mask": mask_BL,
             "token_type_ids": ((column_L >= context_B1) & mask_BL).astype(np.int32),
             **{key: array[row_B].astype(np.int32) for key, array in named.items()},
+            "text_tokens": in_context_BL & has_text_BL,
         }
         return frame_rows(objective, rows)
 

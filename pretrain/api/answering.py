@@ -45,6 +45,26 @@ def make_reader(trained: Trained) -> Callable[..., Any]:
     return ArticleReader(trained) if writes_fields(trained) else get_text
 
 
+def make_blank_result(trained: Trained) -> dict[str, Any]:
+    """Return the result of a blank line: the fields of other results, empty or None.
+
+    No model is asked, and each line of a file has a result.
+    """
+    from models.config.heads import HeadedConfig
+
+    if isinstance(trained.run.model, HeadedConfig):
+        from pretrain.finetune.predictors import find_predictor
+
+        return find_predictor(trained.run.model).make_blank(trained.run.model)
+    if trained.run.data.objective.name == "text2text":
+        from pretrain.finetune.predict_generated import make_blank
+
+        return make_blank(trained)
+    module, name = find_predictor_name(trained)
+    kind = getattr(importlib.import_module(f"{inference.__name__}.{module}"), name)
+    return dict(kind.BLANK)
+
+
 def make_formatter(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
     """Return a function (text, result) that formats a result; the text is that of `make_reader`."""
     from models.config.heads import HeadedConfig

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.corpus.json_lines import format_json
 from data.examples.file_formats import FORMATS
-from pretrain.api.answering import make_formatter
+from pretrain.api.answering import make_blank_result, make_formatter
 from pretrain.api.predicting import OPTIONS, Predictor
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.inference import random_head, record_files
@@ -156,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         **{name: getattr(args, name) for name in OPTIONS},
     )
     trained = predictor.trained
+    blank = make_blank_result(trained)
     readers = record_files.make_readers(trained.run)
 
     def read_records() -> Iterable[tuple[str | None, dict[str, Any]]]:
@@ -168,24 +169,29 @@ def run(args: argparse.Namespace) -> int:
     )
     if by_id:
         check_ids(read_records(), args.output, args.n_best)
-    count, unknown = 0, UnknownCounter(trained.encoding)
+    count = asked = 0
+    unknown = UnknownCounter(trained.encoding)
     with (
         Progress(lambda: sum(1 for _ in read_records()), trained.noun) as progress,
         open_result_writer(trained, args.output, args.json, by_id) as write_result,
     ):
         for chunk in _split_chunks(read_records(), CHUNK):
-            texts = [predictor.read_record(record, place) for place, record in chunk]
+            given = [each for each in chunk if each[1] is not record_files.BLANK_LINE]
+            texts = [predictor.read_record(record, place) for place, record in given]
             unknown.add_texts(texts)
             with report_progress(
                 lambda share, count=count, chunk=chunk: (
                     progress.show(count + share * len(chunk)) if share < 1 else progress.hide()
                 )
             ):
-                results = predictor.answer(texts, [place for place, _ in chunk], count)
-            for (_, record), text, result in zip(chunk, texts, results, strict=True):
-                write_result(record, text, result)
-                count += 1
-        if not count:
+                places = [place for place, _ in given]
+                results = predictor.answer(texts, places, asked) if given else []
+            answers = zip(texts, results, strict=True)
+            for _, record in chunk:
+                is_blank = record is record_files.BLANK_LINE
+                write_result(record, *((None, blank) if is_blank else next(answers)))
+            count, asked = count + len(chunk), asked + len(given)
+        if not asked:
             raise ValueError(f"{args.input}: contains no {trained.noun}")
     for line in unknown.describe():
         print_notice(line)
@@ -202,6 +208,8 @@ def open_result_writer(
     trained: Trained, output: str | None, as_json: bool, by_id: bool
 ) -> Iterator[Callable[[dict[str, Any], Any, dict[str, Any]], None]]:
     """Yield a function (record, text, result) that prints or writes a result.
+
+    The text of a blank line is None.
 
     Args:
       trained: the checkpoint.
@@ -220,6 +228,8 @@ def open_result_writer(
             write(
                 format_json(record | result, ensure_ascii=False)
                 if as_json or output
+                else ""
+                if text is None
                 else show(text, result)
             )
 

@@ -50,7 +50,7 @@ def find_row_candidates(
     extract_text: Callable[[int, int], tuple[str, int, int]],
     count: int,
 ) -> list[Candidate]:
-    """Return the best `count` candidates of a row with different texts.
+    """Return the best `count` candidates of a row with different texts, none of them empty.
 
     They include all candidates of this row that `select_best` selects.
 
@@ -74,6 +74,8 @@ def find_row_candidates(
         first, extra = divmod(int(index), LONGEST)
         score = float(scores_N[index])
         text, start, end = extract_text(first, first + extra)
+        if not text:  # tokens of blanks are no answer
+            continue
         by_text.setdefault(
             text, Candidate(text, start, end, score, float(np.exp(score - log_normalizer)))
         )

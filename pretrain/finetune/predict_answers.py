@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from pretrain.inference.trained import Trained
 
 COLUMNS = ("question", "context")
+NUMBERS = ("start", "end", "score", "probability", "null_score")
+BLANK = {"answer": "", **dict.fromkeys(NUMBERS)}  # the result of a blank line
 
 
 def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:
@@ -120,9 +122,7 @@ class AnswerPredictor:
         Yields:
           The batch; the rows of `answer_span.predict_spans`, [B, 7]; and the logits, [B, L, 2].
         """
-        table, rows = make_window_rows(
-            self.objective, encoded.tokens, encoded.spans_Q6, self.vocabulary
-        )
+        table, rows = make_window_rows(self.objective, encoded, self.vocabulary)
         lengths = [
             min(pad_length(length), self.objective.length)
             for length in (table.context_position_R + table.context_length_R + 1).tolist()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from data.examples.choice_questions import parse_question
-from data.examples.labelled_examples import parse_text
+from data.examples.labelled_examples import clean_text, parse_text
 from data.examples.records import read_texts, read_words
 from data.examples.tag_schemes import PLAIN
 from data.examples.tagged_sentences import USUAL_KEYS
@@ -59,10 +59,7 @@ class AnswerGenerator(TextWriter):
           places: names of the texts for errors; None for their number.
           first: the number of texts before these, from which the random seeds follow.
         """
-        texts = [
-            [parse_text(part, place) for part in parts]
-            for parts, place in zip(texts, name_places(places))
-        ]
+        texts = [parse_parts(parts, place) for parts, place in zip(texts, name_places(places))]
         names = [self.find_task(parts) for parts in texts]
         # A text that names its task itself is read as it is.
         forms = [self.forms.get(name, Text2Text()) for name in names]
@@ -118,6 +115,23 @@ class AnswerGenerator(TextWriter):
             }
         kinds = {"label": form.labels, "score": form.step, "answer": form.questions}
         return {"written": text} | {key: read(text) for key, learned in kinds.items() if learned}
+
+
+def parse_parts(parts: Sequence[str], place: str) -> list[str]:
+    """Return the texts of an example as the vocabulary reads them; one of a pair may be empty."""
+    if len(parts) != 2 or not any(map(clean_text, parts)):
+        return [parse_text(part, place) for part in parts]
+    return [clean_text(part) for part in parts]
+
+
+def make_blank(trained: Trained) -> dict[str, Any]:
+    """Return the result of a blank line."""
+    objective: Any = trained.run.data.objective
+    if objective.scheme:
+        return {"written": "", "tags": [], "entities": []}
+    kinds = {"label": objective.labels, "score": objective.step}
+    answer = {"answer": ""} if objective.questions else {}
+    return {"written": ""} | {name: None for name, learned in kinds.items() if learned} | answer
 
 
 def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tuple[str, ...]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from data.examples.labelled_examples import parse_text
+from data.examples.labelled_examples import clean_text, parse_text
 from data.examples.records import read_texts
 from data.rows.frames import find_padding
 from models import build
@@ -69,8 +69,8 @@ class LabelPredictor:
     ) -> list[dict[str, Any]]:
         """Return the result of each tuple; `places` name them in errors (None: their number)."""
         for parts, place in zip(texts, name_places(places)):
-            for part in parts:
-                parse_text(part, place)
+            if not any(map(clean_text, parts)):  # one text of a pair may be empty
+                parse_text(parts[0], place)
         cleaned = [clean_texts(parts) for parts in texts]
         self.open_to(cleaned)
         shortened = [
@@ -121,9 +121,15 @@ class LabelPredictor:
         return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
 
 
+def make_blank(config: Any) -> dict[str, Any]:
+    """Return the result of a blank line, which has no label or score."""
+    names = ("label", "probability", "probabilities") if config.labels else ("score",)
+    return dict.fromkeys(names)
+
+
 def clean_texts(parts: Sequence[str]) -> str | tuple[str, str]:
     """Return the input of the tokenizer: a text, or a pair."""
-    first, *others = (parse_text(part, "") for part in parts)
+    first, *others = map(clean_text, parts)
     return (first, others[0]) if others else first
 
 

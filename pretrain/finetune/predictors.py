@@ -26,19 +26,28 @@ class PredictorSpec(NamedTuple):
       make_reader: (trained) -> a function (record, place) -> the head's input, a tuple.
       make_predictor: (trained, batch size) -> a function (texts, places) -> the result of each.
       format_result: (texts, result) -> text for the terminal.
+      make_blank: configuration of the model -> the result of a blank line.
       options: further keyword arguments of `make_predictor`, which are options of `predict`.
     """
 
     make_reader: Callable[..., Any]
     make_predictor: Callable[..., Any]
     format_result: Callable[[Any, dict[str, Any]], str] = format_label
+    make_blank: Callable[[Any], dict[str, Any]] = lambda config: {}
     options: tuple[str, ...] = ()
 
 
 PREDICTORS = {
-    ClassifierConfig: PredictorSpec(predict_labels.make_reader, predict_labels.LabelPredictor),
+    ClassifierConfig: PredictorSpec(
+        predict_labels.make_reader,
+        predict_labels.LabelPredictor,
+        make_blank=predict_labels.make_blank,
+    ),
     TaggerConfig: PredictorSpec(
-        predict_tags.make_reader, predict_tags.TagPredictor, predict_tags.format_tags
+        predict_tags.make_reader,
+        predict_tags.TagPredictor,
+        predict_tags.format_tags,
+        lambda config: {"tags": [], "entities": []},
     ),
     ChoiceConfig: PredictorSpec(
         predict_choices.make_reader, predict_choices.ChoicePredictor, predict_choices.format_choices
@@ -47,6 +56,7 @@ PREDICTORS = {
         predict_answers.make_reader,
         predict_answers.AnswerPredictor,
         predict_answers.format_answer,
+        lambda config: dict(predict_answers.BLANK),
         ("n_best",),
     ),
 }

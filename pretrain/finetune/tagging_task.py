@@ -41,7 +41,7 @@ class TagTask(NamedTuple):
         columns = parse_tag_columns(args.columns)
         bad, bad_heldout = make_bad_examples(args, train), make_bad_examples(args, heldout or "")
         sentences = tagged_sentences.read_sentences(train, columns, bad, args.file_format)
-        scheme = tagged_sentences.choose_scheme(sentences, args.scheme)
+        scheme, sentences = tagged_sentences.choose_scheme(sentences, args.scheme, bad)
         names = (
             tuple(args.labels.split(","))
             if args.labels

@@ -5,9 +5,9 @@ Rows are batched by length, so that few shapes are compiled and little padding i
 B batch   L row length   P masks of a row   K answers   V vocabulary
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -28,7 +28,12 @@ Ranked = list[tuple[float, int]]  # (probability, id), the likeliest first
 
 
 class MaskFiller:
-    """Fills masks: calling it with texts returns the K likeliest pieces of every mask."""
+    """Fills masks: calling it with texts returns the K likeliest pieces of every mask.
+
+    BLANK: the result of a blank line.
+    """
+
+    BLANK: ClassVar[Mapping[str, Any]] = {"filled": "", "masks": []}
 
     def __init__(self, trained: Trained, top: int, batch_size: int) -> None:
         """Build the model; top: K, the number of pieces for a mask."""
@@ -182,6 +187,8 @@ class ReplacementDetector(MaskFiller):
 
     The score of a word is the probability that it was replaced.
     """
+
+    BLANK = {"filled": "", "judged": []}
 
     def __call__(self, texts: Sequence[str], places: Sequence[str | None]) -> list[dict[str, Any]]:
         """Return the result of `MaskFiller`; without masks, {"filled": text, "judged": words}."""

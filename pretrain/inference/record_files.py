@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from data.corpus.json_lines import read_json_lines, read_lines
+from data.corpus.json_lines import read_all_lines, read_json_lines
 from data.examples.file_formats import find_suffix
 from data.mixed import Mixed
 from data.objectives.objective import Objective
@@ -27,6 +27,7 @@ from data.store.atomic import replace_file
 from pretrain.config import Run
 
 Reader = Callable[[str], Iterator[tuple[str, dict[str, Any]]]]  # path -> (place, record) pairs
+BLANK_LINE: dict[str, Any] = {"text": ""}  # the record of each blank line
 FOLDER = "folder"  # key of the reader of a folder
 SPECIAL_SUFFIXES = {
     ".conll": "columns of words are read by models that tag them",
@@ -37,11 +38,12 @@ SPECIAL_SUFFIXES = {
 def read_records(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, record) of each text of a file, for any model.
 
-    A record has the field `text`, a string, and any other fields.
+    A record has the field `text`, a string, and any other fields. Blank lines are left out.
     """
     for place, record in iterate_records(path, make_text_readers()):
-        get_text(record, place)
-        yield place, record
+        if record is not BLANK_LINE:
+            get_text(record, place)
+            yield place, record
 
 
 def get_text(record: Mapping[str, Any], place: str) -> str:
@@ -75,7 +77,8 @@ def iterate_records(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, record) of each example of a file.
 
-    Of a file of lines, the records are {"text": line}, without blank lines.
+    Of a file of lines, the records are {"text": line}, and BLANK_LINE for a blank one, so that each
+    line has a record.
 
     Args:
       path: the path of the file.
@@ -96,7 +99,8 @@ def iterate_records(
             "other file as a text a line"
         )
     else:
-        yield from ((place, {"text": line}) for place, line in read_lines(path))
+        for place, line in read_all_lines(path):
+            yield place, {"text": line} if line.strip() else BLANK_LINE
 
 
 def make_text_readers() -> dict[str, Reader]:

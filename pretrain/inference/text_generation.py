@@ -5,7 +5,7 @@ B batch   M prompt length   T generated length
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -31,7 +31,12 @@ Places = Sequence[str | None]
 
 
 class TextWriter:
-    """The base of all text generators: a model unstacked for fast decoding, applied in batches."""
+    """The base of all text generators: a model unstacked for fast decoding, applied in batches.
+
+    BLANK: the result of a blank line.
+    """
+
+    BLANK: ClassVar[Mapping[str, Any]] = {"written": ""}
 
     def __init__(
         self,
@@ -119,6 +124,8 @@ def cut_at_end(end: int, ids: list[int]) -> list[int]:
 class SpanWriter(TextWriter):
     """Fills spans: calling it with texts returns the text that replaces each sentinel."""
 
+    BLANK = {"filled": "", "spans": {}}
+
     @functools.cached_property
     def sentinel_pieces(self) -> dict[int, str]:
         """{id of a sentinel: its piece}."""
@@ -178,6 +185,8 @@ class TranslationWriter(TextWriter):
 class RepairWriter(TextWriter):
     """Restores texts (BART): the model generates the whole text, without its <mask>s."""
 
+    BLANK = {"filled": ""}
+
     def __call__(
         self, texts: Sequence[str], places: Places, first: int = 0
     ) -> list[dict[str, Any]]:
@@ -204,6 +213,8 @@ class ContinuationWriter(TextWriter):
     An empty text starts with the token that ends a text, as in GPT-2. GPT's vocabulary has no such
     token, so that GPT cannot continue an empty text.
     """
+
+    BLANK = {"filled": "", "written": ""}
 
     @property
     def max_length(self) -> int | None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import numpy as np
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 
 class ImageLabeller:
-    """Predicts {"label", "probability", "probabilities"}: the `top` most probable classes."""
+    """Predicts {"label", "probability", "probabilities"}: the `top` most probable classes.
+
+    BLANK: the result of a blank line.
+    """
+
+    BLANK: ClassVar[Mapping[str, Any]] = {"label": None, "probability": None, "probabilities": {}}
 
     def __init__(self, trained: Trained, top: int, batch_size: int) -> None:
         check_pillow()

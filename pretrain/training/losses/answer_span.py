@@ -38,8 +38,9 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
     the log of the normaliser of span probabilities; and 1 for a row that counts, else 0. Integers
     are exact up to 2^24.
 
-    A span is within the context and has at most LONGEST tokens. All such spans are tried, where
-    run_qa of transformers tries the 20 best starts and ends of each row.
+    A span is within the context, has at most LONGEST tokens and a token with text: tokens of blanks
+    alone are no answer. All such spans are tried, where run_qa of transformers tries the 20 best
+    starts and ends of each row.
     """
     states_BL2 = states_BL2.astype(jnp.float32)
     column_L, context_B1 = jnp.arange(states_BL2.shape[1]), batch["context_starts"][:, None]
@@ -54,7 +55,13 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
     end_column_LM = column_L[:, None] + jnp.arange(LONGEST)
     padded_end_BL = jnp.pad(end_BL, ((0, 0), (0, LONGEST)), constant_values=MASKED_SCORE)
     end_BLM = padded_end_BL[:, end_column_LM]
-    spans_BN = (start_BL[..., None] + end_BLM).reshape(len(start_BL), -1)
+    has_text_BL = batch["text_tokens"].astype(jnp.int32)
+    through_BL = jnp.cumsum(has_text_BL, axis=1)
+    before_BL = through_BL - has_text_BL
+    through_BL = jnp.pad(through_BL, ((0, 0), (0, LONGEST)), mode="edge")
+    has_text_BLM = through_BL[:, end_column_LM] > before_BL[..., None]
+    spans_BLM = jnp.where(has_text_BLM, start_BL[..., None] + end_BLM, 2 * MASKED_SCORE)
+    spans_BN = spans_BLM.reshape(len(start_BL), -1)
     first_B, length_B = jnp.divmod(spans_BN.argmax(axis=1), LONGEST)
     first_B = first_B - batch["context_starts"] + batch["context_offsets"]
     log_normalizer_B = jax.nn.logsumexp(

@@ -414,6 +414,14 @@ def test_windows_are_those_of_a_slow_walk(question_store, vocabulary, settings):
                 skipped,
             ]
             context = ids.index(vocabulary.sep) + objective.separators
+            first = questions.spans_Q6[number, 2] + skipped
+            expected_text = np.zeros(objective.length, bool)
+            size = len(ids) - context - 1
+            begins, ends = (
+                of[first : first + size] for of in (questions.begins_T, questions.ends_T)
+            )
+            expected_text[context : context + size] = begins < ends
+            assert (batch["text_tokens"][i] == expected_text).all()
             assert batch["context_starts"][i] == context and batch["label_weights"][i] == 1
             assert batch["token_type_ids"][i].tolist() == [
                 int(context <= n < len(ids)) for n in range(objective.length)

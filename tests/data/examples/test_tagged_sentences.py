@@ -120,7 +120,8 @@ def test_errors_are_reported_with_its_line(tmp_path, name, text, message):
 
 def test_tags_must_be_of_the_scheme_and_known(tmp_path):
     sentences = read_sentences(write_text(tmp_path, "a.conll", CONLL))
-    assert choose_scheme(sentences) == "bio" and choose_scheme(sentences, "plain") == "plain"
+    assert choose_scheme(sentences) == ("bio", sentences)
+    assert choose_scheme(sentences, "plain") == ("plain", sentences)
     with pytest.raises(
         ValueError,
         match=r"a.conll:8: the tag 'I-PER' is not one of 'O', 'B-ORG', 'B-MISC', 'B-PER', the tags",

@@ -108,6 +108,7 @@ def draw_windows(rng, count=9, length=48):
     batch = {key: value.astype(np.int32) for key, value in numbers.items()} | {
         "attention_mask": valid,
         "token_type_ids": (valid & (np.arange(length) >= context[:, None])).astype(np.int32),
+        "text_tokens": valid & (np.arange(length) >= context[:, None]),
         "label_weights": np.ones(count, np.float32),
     }
     logits = rng.normal(0, 3, (count, length, 2)).astype(np.float32)
@@ -326,3 +327,37 @@ def test_metrics_are_of_texts(monkeypatch):
     assert compute_metrics(names[:2], np.float32(rows), config) == pytest.approx(
         {"exact_match": 0.75, "span_f1": (3 + 2 / 3) / 4}
     )
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_tokens_of_blanks_alone_are_no_answer(place):
+    """SentencePiece has such a token where a blank stands before a character of its own."""
+    logits, batch = draw_windows(np.random.default_rng(3))
+    row, first = 4, int(batch["context_starts"][4])
+    batch["text_tokens"][row, first] = False
+    logits[row, first] = 60  # alone, the best span of all
+    if place == "last":
+        moved = move_cls_last(batch | {"labels": np.arange(48) + 0 * batch["token_type_ids"]})
+        logits = np.take_along_axis(logits, moved["labels"][..., None], axis=1)
+        batch = moved
+    rows = np.asarray(jax.jit(answer_span.predict_spans)(logits, batch))
+    begin, end = rows[row, 1:3] - batch["context_offsets"][row]
+    assert begin == 0 and end > 0  # with the text behind it
+    batch["text_tokens"][row] = False  # a window of blanks never has the answer of a question
+    rows = np.asarray(jax.jit(answer_span.predict_spans)(logits, batch))
+    found = qa_spans.select_best_spans(rows, 3)
+    assert found.scores[1] == rows[[3, 5], 3].max()
+
+
+def test_the_best_answers_have_text():
+    logits = np.zeros((6, 2), np.float32)
+    logits[2] = 9  # a token of blanks
+
+    def extract_text(first, last):
+        text = "ab cd"[first : last + 1].strip()
+        return text, first, last + 1
+
+    found = n_best.find_row_candidates(logits, 0, 5, 0.0, extract_text, 20)
+    assert "" not in [each.answer for each in found] and len(found) > 5
+    answers = n_best.insert_no_answer(found, 20.0, 0.5, 0.0, 4)
+    assert [each.answer for each in answers].count("") == 1

@@ -28,6 +28,7 @@ from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, scor
 from pretrain.evaluation.label_checks import read_pairs
 from pretrain.evaluation.qa_spans import score_answers
 from pretrain.evaluation.task_metrics import check_run_metrics
+from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.predict_generated import make_reader
 from pretrain.finetune.seed_summary import find_best_checkpoint
 from pretrain.finetune.tasks import TASKS
@@ -363,9 +364,7 @@ def test_rows_are_as_long_as_the_model_can_read(vocabulary, tmp_path):
     file = write_json_lines(tmp_path / "a.jsonl", make_questions(8, 1))
     found = convert_to_text(
         "squad2",
-        TASKS["squad2"].read_examples(
-            SimpleNamespace(columns=None, labels=None, on_bad_example="refuse"), file, file, 0.5
-        ),
+        TASKS["squad2"].read_examples(FinetuneRequest("W", "squad"), file, file, 0.5),
         SimpleNamespace(vocabulary=vocabulary),
     )
     assert (
@@ -382,9 +381,7 @@ def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):
     file = write_json_lines(tmp_path / "a.jsonl", rows)
     found = convert_choices(
         "multiple_choice",
-        TASKS["multiple_choice"].read_examples(
-            SimpleNamespace(columns=None, labels=None, on_bad_example="refuse"), file, file, 0.5
-        ),
+        TASKS["multiple_choice"].read_examples(FinetuneRequest("W", "squad"), file, file, 0.5),
         vocabulary,
     )
     assert found.parts["heldout"][1] == (

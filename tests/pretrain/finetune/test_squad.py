@@ -29,6 +29,7 @@ from pretrain.convert.cards.model_card import make_card
 from pretrain.convert.read_write import write_model
 from pretrain.distributed.sharding import find_dimension_names, format_path
 from pretrain.finetune.encoders import fit_window
+from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.predict_answers import AnswerPredictor
 from pretrain.finetune.qa_task import QuestionExamples, SpanTask
 from pretrain.inference.trained import Trained, open_trained
@@ -556,7 +557,7 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
     task, vocabulary, args = (
         SpanTask(False, ()),
         vocabularies["bert"],
-        SimpleNamespace(columns=None, labels=None, on_bad_example="skip"),
+        FinetuneRequest("W", "squad", on_bad_example="skip"),
     )
     found = task.read_examples(args, mixed, whole, 0.1)
     assert (

@@ -53,7 +53,7 @@ def list_records(path, objective):
             "a.txt",
             "\ufeffa fox\r\n\nb\tc\n",
             (*OTHERS, *TAGS, *ASKS),
-            [{"text": "a fox"}, {"text": "b\tc"}],
+            [{"text": "a fox"}, {"text": ""}, {"text": "b\tc"}],
         ),
         ("a.en", "a,b\n", OTHERS, [{"text": "a,b"}]),
         ("a.jsonl", '{"text": "a", "n": 1}\n', (*OTHERS, *TAGS, *ASKS), [{"text": "a", "n": 1}]),
