@@ -160,6 +160,11 @@ def _add_example_arguments(group: argparse._ArgumentGroup) -> None:
         help="for several tasks, which are mixed in proportion to their examples: at most K "
         "examples of each per epoch",
     )
+    _add_reading_arguments(group)
+
+
+def _add_reading_arguments(group: argparse._ArgumentGroup) -> None:
+    """Add the arguments by which the files of examples are read."""
     group.add_argument(
         "--as",
         dest="file_format",
