@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 PAGE = "docs/adding_a_model.md"
 SCRIPT = """
 run("train", "ernie_tiny", "--workdir", "run", "data.store=store")
-run("finetune", "--from", "run", "--task", "classification", "--train", "labels.jsonl", "--heldout", "labels.jsonl",
+run("finetune", "--from", "run", "--task", "classification", "--train", "labels.jsonl", "--heldout", "dev.jsonl",
     "--workdir", "labels", "--epochs", 1, "data.batch_size=8", "data.objective.length=16")
 run("export", "--workdir", "run", "--output", "hf")
 run("export", "--workdir", "labels", "--output", "hf_labels")
@@ -40,6 +40,7 @@ def place(tmp_path_factory):
     examples = ({"text": text, "label": str("fox" in text)} for text in write_texts(place)[:24])
     lines = [json.dumps(example) + "\n" for example in examples]
     (place / "labels.jsonl").write_text("".join(lines))
+    (place / "dev.jsonl").write_text("".join(reversed(lines)))
     run_commands(place, PAGE, SCRIPT)
     return place
 
