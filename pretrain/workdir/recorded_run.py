@@ -7,7 +7,6 @@ from etils import epath
 from pretrain.config import Run, from_json, read_json
 from pretrain.fields import list_differences
 from pretrain.workdir.checkpoint_record import read_record
-from pretrain.workdir.errors import DamagedCheckpoint
 
 # A run may be continued with other values of these keys: they decide where and how often something
 # is computed, not what. `describe_schedule` reports the effect of another train.steps.
@@ -38,7 +37,7 @@ def read_newest_run(workdir: epath.Path) -> tuple[int, Run] | None:
     for step in sorted(steps, reverse=True):
         try:
             record = read_record(folder / str(step))
-        except (DamagedCheckpoint, FileNotFoundError):  # restoring reports it; or deleted meanwhile
+        except OSError:  # damaged, unreadable or deleted meanwhile; restoring reports it
             continue
         return step, from_json(record["run"], where=f"{workdir}, step {step}")
     return None
