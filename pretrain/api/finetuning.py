@@ -150,6 +150,8 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
     task, examples = combine_examples(request, names, gathered, pretrained)
     base = make_run(request, task, examples, pretrained)
     check_run_metrics(base.evaluate.metrics, base.data.objective, base.model)
+    for each in requests:
+        check_separate(each.train, each.heldout)
     monitoring = make_monitoring(*watch, base.train.last_step)
     seeds = range(base.train.seed, base.train.seed + (request.seeds or 1))
     workdirs, watched = [request.workdir], [monitoring]
@@ -189,6 +191,15 @@ def check_single_process(request: FinetuneRequest) -> None:
         )
 
 
+def check_separate(train: str | None, heldout: str | None) -> None:
+    """Raise ValueError if the held-out examples of a task are those that it is trained on."""
+    if train and heldout and is_same_file(train, heldout):
+        raise ValueError(
+            f"--heldout {heldout} is --train {train}: a model must not be scored on what it was "
+            "trained on; name another file, or leave --heldout out (a tenth of --train is held out)"
+        )
+
+
 def is_same_file(path: str, other: str) -> bool:
     """Return whether two paths lead to one file, or to two with the same bytes."""
     try:
@@ -224,11 +235,6 @@ def gather_examples(request: FinetuneRequest) -> tuple[Any, Any]:
         if task.tfds is None:
             raise ValueError(f"--task {request.task} needs --train FILE")
         train, heldout = task.tfds[0], heldout or task.tfds[1]
-    if train and heldout and is_same_file(train, heldout):
-        raise ValueError(
-            f"--heldout {heldout} is --train {train}: a model must not be scored on what it was "
-            "trained on; name another file, or leave --heldout out (a tenth of --train is held out)"
-        )
     if heldout and request.held_out is not None:
         raise ValueError(
             "--held-out is a share of --train, --heldout a file of its own: give one of them"

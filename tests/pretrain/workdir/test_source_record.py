@@ -72,7 +72,7 @@ def test_the_held_out_part_is_remembered(stores, other, tmp_path):
         check_heldout(other, tmp_path)
 
 
-def test_what_a_record_without_a_held_out_part_cannot_show_is_said(stores, other, tmp_path):
+def test_a_record_without_a_held_out_part_names_what_it_cannot_show(stores, other, tmp_path):
     """Of version 0.2.0."""
     assert check_heldout(stores["bert"], tmp_path) is None  # an import has no record at all
     write_source(stores["bert"].path, stores["bert"].fingerprint, tmp_path)
