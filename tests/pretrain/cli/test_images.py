@@ -42,6 +42,9 @@ def test_a_folder_becomes_labels_and_a_folder_of_transformers(root, capsys):
     labels = read_labels(root, "vit", capsys)
     assert len(labels) == 12 and {*labels[0]["probabilities"]} <= {"disk", "square", "stripes"}
     assert all(len(row["probabilities"]) == 2 for row in labels)
+    words = ["--input", str(root / "images/disk"), "--output", str(root / "labels.jsonl")]
+    assert main(["predict", "--workdir", str(root / "vit"), *words]) == 0
+    assert "labels.jsonl: 12 images, step" in capsys.readouterr().out
     assert main(["evaluate", "--workdir", str(root / "vit"), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert 0 <= scores["image_classification_accuracy"] <= 1 and scores["rows"] > 0
