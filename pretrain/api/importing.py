@@ -39,14 +39,17 @@ def import_folder(
     overrides: Mapping[str, Any] | Sequence[str] = (),
     *,
     allow_nonfinite: bool = False,
+    vocabulary: str | os.PathLike[str] | None = None,
 ) -> Imported:
     """Start a run whose step 0 is a model of `transformers`; return what was imported.
 
     Args:
-      folder: a folder with config.json, weights and a tokenizer, or "hf://user/name".
+      folder: a folder with config.json, weights and a tokenizer, or "hf://user/name"; or the
+        folder checkpoint_N of a T5 that T5X wrote.
       workdir: the new folder of the run.
       overrides: changed fields, as {"data.store": "runs/texts"}.
       allow_nonfinite: take weights that are NaN or infinite.
+      vocabulary: of a checkpoint of T5X, which has none: a path, or "hf://user/name".
 
     Raises:
       FileExistsError: the workdir exists and is not empty.
@@ -54,6 +57,7 @@ def import_folder(
     """
     from etils import epath
 
+    from pretrain.convert.arrays.array_folder import is_array_folder, open_array_model
     from pretrain.convert.hdf5_folder import is_hdf5_folder, open_hdf5_model
     from pretrain.convert.hub.model_folder import find_folder
     from pretrain.convert.read_write import open_model
@@ -65,7 +69,14 @@ def import_folder(
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} exists and is not empty; name a new workdir")
     found = find_folder(os.fspath(folder))
-    opened: Any = (open_hdf5_model if is_hdf5_folder(found.path) else open_model)(found.path)
+    if is_array_folder(found.path):
+        opened: Any = open_array_model(found.path, find_vocabulary(vocabulary))
+    elif vocabulary is not None:
+        raise ValueError(
+            f"--vocabulary is for a checkpoint of zarr arrays, and {folder} is none: it has its own"
+        )
+    else:
+        opened = (open_hdf5_model if is_hdf5_folder(found.path) else open_model)(found.path)
     run = override_run(make_opened_run(opened), list_arguments(overrides))
     validate_run(run)
     params, missing, unused = opened.load_params(run.model, make_initializer(run), allow_nonfinite)
@@ -78,6 +89,17 @@ def import_folder(
     }
     start_workdir(target, run, params, opened.encoding, origin)
     return Imported(opened, run, missing, unused)
+
+
+def find_vocabulary(place: str | os.PathLike[str] | None) -> str | None:
+    """Return the path of a vocabulary; that of an address hf://... is downloaded."""
+    from pretrain.convert.hub.address import is_address
+    from pretrain.convert.hub.model_folder import find_folder
+
+    if place is None:
+        return None
+    path = format_path(place)
+    return find_folder(path, weights=False).path if is_address(path) else path
 
 
 def make_opened_run(opened: Any) -> Run:

@@ -36,10 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="FOLDER",
         help="folder with config.json, model.safetensors and the files of a tokenizer or an image "
-        "processor; or with options.json and one .hdf5 file; or hf://USER/NAME[@REVISION], a "
-        "repository of the Hugging Face Hub",
+        "processor; or with options.json and one .hdf5 file; or checkpoint_N, zarr arrays; or "
+        "hf://USER/NAME[@REVISION], a repository of the Hugging Face Hub",
     )
     parser.add_argument("--workdir", required=True, help="new folder for the run")
+    parser.add_argument(
+        "--vocabulary",
+        metavar="PATH",
+        help="of a checkpoint of zarr arrays, which has none: spiece.model, a folder with it, or "
+        "hf://USER/NAME",
+    )
     parser.add_argument(
         "--allow-nonfinite",
         action="store_true",
@@ -56,7 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the workdir and print a summary; return 0."""
     imported = import_folder(
-        args.folder, args.workdir, args.overrides, allow_nonfinite=args.allow_nonfinite
+        args.folder,
+        args.workdir,
+        args.overrides,
+        allow_nonfinite=args.allow_nonfinite,
+        vocabulary=args.vocabulary,
     )
     print(format_summary(args, *imported))
     return 0

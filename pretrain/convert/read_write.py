@@ -15,6 +15,7 @@ from data.vocabulary.load import Vocabulary
 from models.config.base import Config
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, fine_tuned
+from pretrain.convert.arrays.flax_weights import has_flax_weights, open_flax_weights
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.encodings.files import check_size, read_encoding, write_encoding
 from pretrain.convert.encodings.processor import CROP_RATIO
@@ -245,7 +246,11 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
         config = converter.from_hf_config(hf_config)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
-    tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *subfolders)})
+    hf_map = find_model_family(config).require_hugging_face()
+    if hf_map.reads_flax and has_flax_weights(folder):
+        tensors: Any = open_flax_weights(folder)
+    else:
+        tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *subfolders)})
     architectures = tuple(fine_tuned.list_architectures(hf_config))
     config, encoding, crop_ratio = read_encoding(folder, config, hf_config, report)
     return OpenedModel(folder, architectures, converter, config, tensors, encoding, crop_ratio)

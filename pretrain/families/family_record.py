@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from models.config.base import Config, ModelConfig
+from pretrain.families.array_map import ArrayMap
 from pretrain.families.rules import Rules, map_linear
 from pretrain.schema import Adafactor, AdamW
 
@@ -132,6 +133,7 @@ class HuggingFaceMap:
       head_map    the names of fine-tuned models; None: no head can be put on the family
       imported    False: a folder of this model_type is imported as another family
       refused     {architecture that is not imported: the reason}
+      reads_flax  whether flax_model.msgpack is read where there are no safetensors
     """
 
     model_type: str
@@ -176,6 +178,7 @@ class HuggingFaceMap:
     head_map: HeadMap | None = None
     imported: bool = True
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    reads_flax: bool = False
 
     def make_rules(self, config: ModelConfig) -> Rules:
         """Return the rules of a configuration."""
@@ -239,6 +242,7 @@ class Family:
                   trained with a head alone
     hugging_face  its names in Hugging Face transformers; None: transformers has no such model
     hdf5          its names in HDF5 files; None: no such files are imported
+    arrays        its names in checkpoints of zarr arrays; None: none are imported
     make_import_objective  (config) -> the objective that trains an imported model; None: no import
     predictor     the class that predicts with it: `module:Class` in pretrain/inference; "" where
                   a head predicts
@@ -259,6 +263,7 @@ class Family:
     objectives: tuple[type, ...]
     hugging_face: HuggingFaceMap | None = None
     hdf5: Hdf5Map | None = None
+    arrays: ArrayMap | None = None
     make_import_objective: Callable[[Any], Any] | None = None
     predictor: str
     title: str

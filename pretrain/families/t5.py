@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from models.config.t5 import T5Config
+from pretrain.families.array_map import ArrayMap, ArrayPlace
 from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, TANH_GELU, Rules
 from pretrain.schema import Adafactor
@@ -156,10 +160,117 @@ def check_pad_token(config: T5Config, vocabulary: Vocabulary) -> None:
         )
 
 
+# ---- checkpoints of T5X --------------------------------------------------------
+#
+# T5X (Roberts et al. 2022) names an array `encoder.layers_0.attention.query.kernel`. A model that
+# is scanned over its layers has `encoder.encoder.attention.query.kernel` for all of them.
+
+Shapes = Mapping[str, tuple[int, ...]]
+ATTENTIONS = {  # {stack: {theirs: (sublayer, name) in transformers}}
+    "encoder": {"attention": "0.SelfAttention"},
+    "decoder": {
+        "self_attention": "0.SelfAttention",
+        "encoder_decoder_attention": "1.EncDecAttention",
+    },
+}
+KERNELS = {"query": "q", "key": "k", "value": "v", "out": "o"}
+NORMS = {  # {stack: the norms before its sublayers, in order}
+    "encoder": ("attention", "mlp"),
+    "decoder": ("self_attention", "cross_attention", "mlp"),
+}
+LAYER = re.compile(r"(encoder|decoder)\.layers_(\d{1,4})\.")
+MOST_LAYERS = 1000
+
+
+def is_scanned(shapes: Shapes, stack: str) -> bool:
+    """Return whether the arrays of a stack have all of its layers, as their second axis."""
+    return f"{stack}.{stack}.mlp.wo.kernel" in shapes
+
+
+def count_layers(shapes: Shapes, stack: str) -> int:
+    """Return the number of layers of a stack; raise ValueError for none or too many."""
+    if is_scanned(shapes, stack):
+        shape = shapes[f"{stack}.{stack}.mlp.wo.kernel"]
+        depth = shape[1] if len(shape) == 3 else 0
+    else:
+        found = (match for match in map(LAYER.match, shapes) if match and match[1] == stack)
+        depth = max((int(match[2]) for match in found), default=-1) + 1
+    if not 1 <= depth <= MOST_LAYERS:
+        raise ValueError(f"the {stack} has {depth} layers; from 1 to {MOST_LAYERS} are read")
+    return depth
+
+
+def read_sizes(shapes: Shapes) -> dict[str, Any]:
+    """Return our fields of the arrays of T5X, whose shapes they are.
+
+    Raises:
+      KeyError: an array is missing.
+      ValueError: sizes do not fit each other.
+    """
+    tables = {
+        name: shapes[name]
+        for name in ("token_embedder.embedding", "encoder.relpos_bias.rel_embedding")
+    }
+    for name, shape in tables.items():
+        if len(shape) != 2 or not all(shape):
+            raise ValueError(f"{name} is {list(shape)}, not a matrix")
+    (vocab, width), (num_heads, buckets) = tables.values()
+    gated = any(name.endswith("mlp.wi_0.kernel") for name in shapes)
+    start = "encoder.encoder" if is_scanned(shapes, "encoder") else "encoder.layers_0"
+    key, up = shapes[f"{start}.attention.key.kernel"], shapes[f"{start}.mlp.wo.kernel"]
+    if len(key) < 2 or len(up) < 2:
+        raise ValueError(f"the first layer's key has the shape {list(key)}, its wo {list(up)}")
+    inner = math.prod(key) // max(1, width * (key[1] if start == "encoder.encoder" else 1))
+    if inner % num_heads or not up:
+        raise ValueError(f"keys of {inner} do not divide into {num_heads} heads")
+    return {
+        "vocab": vocab,
+        "width": width,
+        "depth": count_layers(shapes, "encoder"),
+        "decoder_depth": count_layers(shapes, "decoder"),
+        "num_heads": num_heads,
+        "head_width": inner // num_heads,
+        "mlp": up[0],
+        "gated": gated,
+        "tied": "decoder.logits_dense.kernel" not in shapes,
+        "buckets": buckets,
+    }
+
+
+def locate_tensors(config: T5Config, shapes: Shapes) -> dict[str, ArrayPlace]:
+    """Return {name in transformers: its place among the arrays of T5X}."""
+    found = {"shared.weight": ArrayPlace("token_embedder.embedding", transposed=False)}
+    if not config.tied:
+        found["lm_head.weight"] = ArrayPlace("decoder.logits_dense.kernel")
+    wide = ("wi_0", "wi_1", "wo") if config.gated else ("wi", "wo")
+    for stack, depth in (("encoder", config.depth), ("decoder", config.decoder_depth)):
+        bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        found[bias] = ArrayPlace(f"{stack}.relpos_bias.rel_embedding")
+        norm = ArrayPlace(f"{stack}.{stack}_norm.scale", axes=1, transposed=False)
+        found[f"{stack}.final_layer_norm.weight"] = norm
+        whole = is_scanned(shapes, stack)
+        for i in range(depth):
+            ours = f"{stack}.{stack}" if whole else f"{stack}.layers_{i}"
+            theirs, layer = f"{stack}.block.{i}.layer", i if whole else None
+            for number, name in enumerate(NORMS[stack]):
+                scale = ArrayPlace(f"{ours}.pre_{name}_layer_norm.scale", layer, 1, None, False)
+                found[f"{theirs}.{number}.layer_norm.weight"] = scale
+            for name, place in ATTENTIONS[stack].items():
+                for kernel, letter in KERNELS.items():
+                    joined = 0 if kernel == "out" else 1
+                    array = ArrayPlace(f"{ours}.{name}.{kernel}.kernel", layer, 2, joined)
+                    found[f"{theirs}.{place}.{letter}.weight"] = array
+            for name in wide:
+                mlp = f"{theirs}.{len(NORMS[stack]) - 1}.DenseReluDense.{name}.weight"
+                found[mlp] = ArrayPlace(f"{ours}.mlp.{name}.kernel", layer)
+    return found
+
+
 FAMILY = Family(
     name="t5",
     config=T5Config,
     objectives=(SpanCorruption, PrefixLm, Text2Text),
+    arrays=ArrayMap("T5X", read_sizes, locate_tensors),
     make_import_objective=lambda config: SpanCorruption(),
     predictor="text_generation:SpanWriter",
     title="T5 encoder-decoder",
@@ -184,6 +295,7 @@ FAMILY = Family(
         prepare=lambda theirs: {"num_decoder_layers": theirs.get("num_layers", 6)} | theirs,
         read=read_fields,
         check=check_pad_token,
+        reads_flax=True,
         refused={
             "T5EncoderModel": "it has no decoder, which T5 is trained with; import the whole "
             "T5ForConditionalGeneration"

@@ -1,0 +1,1 @@
+"""Weights that Flax wrote: msgpack files, and checkpoints of zarr arrays."""
