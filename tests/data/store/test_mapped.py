@@ -166,8 +166,9 @@ def test_a_token_store_that_shrinks(text_store, name, on_corrupt):
     read_until_it_shrinks(stream, path, lambda stream: stream.build_batch(0))
 
 
-def test_held_out_rows_that_shrink(text_store):
-    data = Data(objective=CausalLm(length=8, end_of_text=False), batch_size=4)
+@pytest.mark.parametrize("feed", ["tfdata", "threads"])
+def test_held_out_rows_that_shrink(text_store, feed):
+    data = Data(objective=CausalLm(length=8, end_of_text=False), batch_size=4, feed=feed)
     stream = Stream(text_store, data, split="heldout")
     path = generation_folder(text_store.path) / "heldout" / "tokens.bin"
     read_until_it_shrinks(stream, path, lambda stream: list(stream.iterate_evaluation_batches()))
