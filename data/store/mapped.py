@@ -40,11 +40,16 @@ class MappedFile:
         """Raise ValueError if the file is shorter, or was when one of its pages was read."""
         pages = self.pages()
         size = self.size if pages is None else pages.size()
-        if size < self.size or self.was_cut:
-            now = f"has {size:,} bytes" if size < self.size else "was shorter for a while"
+        remedy = "copy the store again, or prepare it again (--overwrite)"
+        if size < self.size:
             raise ValueError(
-                f"{self.path} {now}, and had {self.size:,} when it was opened: another program has "
-                "truncated it; copy the store again, or prepare it again (--overwrite)"
+                f"{self.path} has {size:,} bytes, and had {self.size:,} when it was opened: "
+                f"another program has truncated it; {remedy}"
+            )
+        if self.was_cut:
+            raise ValueError(
+                f"{self.path} was shorter for a while than its {self.size:,} bytes: "
+                f"another program has truncated it; {remedy}"
             )
 
 
