@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, TextIO
 
 from etils import epath
 
+from data.store.atomic import write_atomically
+
 NOTE = "lost_output-{process}.txt"  # in a workdir, one for each process of the run
 NAMES = {0: "standard input", 1: "standard output", 2: "standard error"}
 
@@ -157,12 +159,21 @@ def guard_output(stdout: bool = True, is_own: bool = False) -> tuple[TextIO, Tex
 
 @contextlib.contextmanager
 def drop_failed_output() -> Iterator[None]:
-    """Drop the standard output and error in the block when they fail."""
-    before = guard_output()
+    """Drop the standard output and error in the block when they fail.
+
+    The caller's streams are as before afterwards, and their loss is forgotten.
+    """
+    count, before = len(_losses), guard_output()
+    own = {
+        name
+        for name, stream in zip((NAMES[1], NAMES[2]), before, strict=True)
+        if not is_guarded(stream)
+    }
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+        _losses[count:] = [lost for lost in _losses[count:] if lost.stream not in own]
 
 
 def guard_stream(stream: Any, name: str, is_own: bool = False) -> Any:
@@ -195,17 +206,34 @@ def note_losses(workdir: epath.PathLike, process: int, step: int, first: int = 0
     Returns:
       The number of losses that are noted now.
     """
-    from data.store.atomic import write_atomically
-
-    if first == len(_losses):
-        return first
     new = _losses[first:]
-    path = epath.Path(workdir) / NOTE.format(process=process)
-    lines = [
-        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(loss.time))} after step {step:,}: "
-        f"{loss.stream} is lost ({loss.reason}); the run goes on without it\n"
-        for loss in new
-    ]
-    earlier = path.read_text() if path.exists() else ""
-    write_atomically(path, earlier + "".join(lines))
+    _add_lines(
+        workdir,
+        process,
+        [
+            (
+                loss.time,
+                f"after step {step:,}: {loss.stream} is lost ({loss.reason}); the run goes on "
+                "without it",
+            )
+            for loss in new
+        ],
+    )
     return first + len(new)
+
+
+def note_error(workdir: epath.PathLike, process: int, step: int, error: BaseException) -> None:
+    """Add to the note in a workdir why the run has ended, which its output may not show."""
+    text = f"after step {step:,}: the run ends with {type(error).__name__}: {error}"
+    _add_lines(workdir, process, [(time.time(), " ".join(text.split()))])
+
+
+def _add_lines(workdir: epath.PathLike, process: int, lines: Iterable[tuple[float, str]]) -> None:
+    """Add (`time.time()`, text) to the note of a process, which is made for the first of them."""
+    new = "".join(
+        f"{time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))} {text}\n"
+        for seconds, text in lines
+    )
+    if new:
+        path = epath.Path(workdir) / NOTE.format(process=process)
+        write_atomically(path, (path.read_text() if path.exists() else "") + new)

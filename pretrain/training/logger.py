@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -12,7 +13,7 @@ from etils import epath
 
 from pretrain.config import Run
 from pretrain.distributed.stragglers import StragglerMonitor
-from pretrain.lost_output import note_losses
+from pretrain.lost_output import note_error, note_losses
 from pretrain.training import flops
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.sinks import MetricsSink, open_sinks
@@ -93,6 +94,9 @@ class RunLog:
             if kind is None:
                 self.write_row()
                 self.note_losses()
+            elif error is not None and self.num_losses and self.lease.is_held():
+                with contextlib.suppress(OSError):  # the run's own error goes on
+                    note_error(self.workdir, jax.process_index(), self.step, error)
         finally:
             state = "failed" if kind else "preempted" if self.signal else "finished"
             for sink in self.sinks:

@@ -1,5 +1,7 @@
 """A run without an end in a process of its own, its steps and its checkpoints."""
 
+import errno
+import io
 import os
 import subprocess
 import sys
@@ -11,6 +13,13 @@ from tests.faults.conftest import FAULTY
 
 ROOT = FAULTY.parents[2]
 ENDLESS = ("train.steps=100000", "checkpoint.every=100000", "evaluate.every=0")
+
+
+class ClosedPipe(io.StringIO):
+    """A stream whose reader has gone."""
+
+    def write(self, text):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def list_steps(workdir):

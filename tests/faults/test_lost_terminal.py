@@ -2,8 +2,6 @@
 the log end nothing; what asks a run to end saves it.
 """
 
-import errno
-import io
 import os
 import pty
 import shlex
@@ -17,6 +15,7 @@ import pytest
 from pretrain.training.loop import train
 from tests.faults.running import (
     ROOT,
+    ClosedPipe,
     assert_saved,
     list_steps,
     start_endless_run,
@@ -145,11 +144,6 @@ def test_local_goes_on_without_its_terminal(configured, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert list_steps(workdir) == (list(range(1, 13)), [4, 8, 12])
-
-
-class ClosedPipe(io.StringIO):
-    def write(self, text):
-        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
 
 def test_a_training_in_python_goes_on_without_its_output(configured, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -9,6 +10,7 @@ from pretrain.training.context import TrainContext
 from pretrain.training.loop import train
 from tests.faults.conftest import write_config
 from tests.faults.running import (
+    ClosedPipe,
     assert_saved,
     list_steps,
     start_endless_run,
@@ -60,7 +62,11 @@ def test_a_shrinking_store_whose_damage_is_skipped(small, tmp_path):
 
 
 def test_held_out_rows_that_shrink(small, tmp_path, monkeypatch):
-    """The evaluation after step 6 fails; the steps since the checkpoint of step 4 are not lost."""
+    """The evaluation after step 6 fails; the steps since the checkpoint of step 4 are not lost.
+
+    Without a terminal the workdir has the error.
+    """
+    monkeypatch.setattr(sys, "stderr", ClosedPipe())
     _, run, folder = small
     evaluate = TrainContext.evaluate_heldout
 
@@ -72,3 +78,6 @@ def test_held_out_rows_that_shrink(small, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"heldout/tokens.bin has 10 bytes"):
         train(run, tmp_path / "run")
     assert list_steps(tmp_path / "run") == ([1, 2, 3, 4, 5, 6], [4, 6])
+    lost, error = (tmp_path / "run" / "lost_output-0.txt").read_text().splitlines()
+    assert "standard error is lost (Broken pipe)" in lost
+    assert "after step 6: the run ends with ValueError: " in error and "has 10 bytes" in error

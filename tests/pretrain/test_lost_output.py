@@ -95,6 +95,10 @@ def test_what_the_program_draws_is_dropped_too(losses, monkeypatch):
     finally:
         sys.stdout, sys.stderr = before
     assert sys.stderr is below and len(losses) == 1
+    with drop_failed_output():  # of a training in Python, whose caller has not guarded it
+        print("text", file=sys.stderr)
+        assert len(losses) == 2
+    assert sys.stderr is below and len(losses) == 1
 
 
 def test_a_notebook_is_one_below_the_guard():
