@@ -24,7 +24,7 @@ COPY configs /cloze/configs
 FROM base AS cpu
 # malloc keeps the memory of a step, as with launch.sh; accelerators have their own.
 ENV GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1
-RUN pip install -c constraints.txt -e ".[cpu]"
+RUN pip install -c constraints.txt -e ".[cpu,tfdata]"
 COPY --from=code /cloze /cloze
 USER 1000
 # In this form the program is process 1 and gets SIGTERM itself: it saves a checkpoint and exits.
@@ -32,7 +32,7 @@ ENTRYPOINT ["python", "-m", "pretrain"]
 CMD ["doctor"]
 
 FROM base AS cuda
-RUN pip install -c constraints.txt -e ".[cuda]"
+RUN pip install -c constraints.txt -e ".[cuda,tfdata]"
 COPY --from=code /cloze /cloze
 USER 1000
 ENTRYPOINT ["python", "-m", "pretrain"]
@@ -40,7 +40,7 @@ CMD ["doctor"]
 
 # The user is root: the device files of the chips belong to root.
 FROM base AS tpu
-RUN pip install -c constraints.txt -e ".[tpu]"
+RUN pip install -c constraints.txt -e ".[tpu,tfdata]"
 COPY --from=code /cloze /cloze
 ENTRYPOINT ["python", "-m", "pretrain"]
 CMD ["doctor"]

@@ -20,20 +20,22 @@ case $script in "${BASH_SOURCE[0]}") cd "$(dirname "$script")" ;; *) cd -P "$(di
 print_heading() { printf '\n\033[1m%s\033[0m\n' "$*" || true; }
 
 # find_python [BELOW]: print the first Python of at least 3.11 and below 3.BELOW; CLOZE_PYTHON, a name or a path, selects another one.
-# The packages have wheels for those below 3.14; `pod` needs no packages.
+# 3.14 comes last, because TensorFlow has no wheels for it; `pod` needs no packages.
 find_python() {
-  local python below=${1:-14} pythons=(python3 python python3.11 python3.12 python3.13)
+  local python below pythons=(python3 python python3.11 python3.12 python3.13 python3.14)
   [ -z "${CLOZE_PYTHON:-}" ] || pythons=("$CLOZE_PYTHON")
-  for python in "${pythons[@]}"; do
-    if "$python" -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, $below))" 2>/dev/null; then
-      echo "$python"
-      return
-    fi
+  for below in ${1:-14 15}; do
+    for python in "${pythons[@]}"; do
+      if "$python" -c "import sys; sys.exit(not (3, 11) <= sys.version_info < (3, $below))" 2>/dev/null; then
+        echo "$python"
+        return
+      fi
+    done
   done
   if [ -n "${CLOZE_PYTHON:-}" ]; then
-    echo "error: CLOZE_PYTHON=$CLOZE_PYTHON is $("$CLOZE_PYTHON" --version 2>/dev/null || echo no Python): Cloze needs Python 3.11, 3.12 or 3.13" >&2
+    echo "error: CLOZE_PYTHON=$CLOZE_PYTHON is $("$CLOZE_PYTHON" --version 2>/dev/null || echo no Python): Cloze needs Python 3.11 to 3.14" >&2
   else
-    echo "error: Cloze needs Python 3.11, 3.12 or 3.13, and PATH has none; set CLOZE_PYTHON to one" >&2
+    echo "error: Cloze needs Python 3.11 to 3.14, and PATH has none; set CLOZE_PYTHON to one" >&2
   fi
   return 1
 }
@@ -46,8 +48,8 @@ check_environment() {
   local version problem='' wanted
   version=$(print_version .venv/bin/python)
   case $version in
-    3.11 | 3.12 | 3.13 | '') ;;
-    *) problem="has Python $version, and Cloze needs 3.11, 3.12 or 3.13" ;;
+    3.11 | 3.12 | 3.13 | 3.14 | '') ;;
+    *) problem="has Python $version, and Cloze needs 3.11 to 3.14" ;;
   esac
   if [ -n "$version" ] && compgen -G ".venv/lib/python*/site-packages" > /dev/null && [ ! -d ".venv/lib/python$version/site-packages" ]; then
     problem="has the packages of another Python than its own, which is $version now"
@@ -100,8 +102,9 @@ remove_other_cuda() {
   done
 }
 
-# install EXTRA: install Cloze into .venv with this extra and that of the machine's accelerator, unless that has been done before. A
-# mark in .venv, with a checksum of Python's version, the requirements and their versions, says so.
+# install EXTRA: install Cloze into .venv with this extra, with `tfdata`, which is empty on Python 3.14, and with that of the machine's
+# accelerator, unless that has been done before. A mark in .venv, with a checksum of Python's version, the requirements and their versions,
+# says so.
 install() {
   local extra=$1 python version accelerator checksum mark upgrade=() constraints=${CLOZE_CONSTRAINTS-constraints.txt}
   if [ -n "$constraints" ] && [ ! -f "$constraints" ]; then
@@ -132,7 +135,7 @@ install() {
   fi
   version=$(print_version .venv/bin/python)
   accelerator=$(find_accelerator)
-  extra=$extra${accelerator:+,$accelerator}
+  extra=$extra,tfdata${accelerator:+,$accelerator}
   checksum=$({ echo "$version" && cat setup.cfg ${constraints:+"$constraints"}; } | cksum | cut -d' ' -f1)
   mark=.venv/installed-$extra-$checksum
   if [ ! -e "$mark" ]; then

@@ -61,7 +61,7 @@ def constraints():
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
 def test_each_requirement_has_one_version_within_its_range(constraints, version, system):
     environment = {"python_version": version, "python_full_version": f"{version}.9"}
     misfits = [
@@ -72,17 +72,28 @@ def test_each_requirement_has_one_version_within_its_range(constraints, version,
     assert not misfits, "\n".join(["run .ci/lock, which makes constraints.txt anew:", *misfits])
 
 
+@pytest.mark.parametrize("version", ["3.11", "3.13", "3.14"])
 @pytest.mark.parametrize(
     ("system", "name"),
     [("linux", "tensorflow-cpu"), ("arm", "tensorflow"), ("darwin", "tensorflow")],
 )
-def test_each_system_has_the_tensorflow_that_has_wheels_for_it(system, name):
-    found = [
-        requirement.name
-        for requirement in read_requirements()[""]
-        if is_needed(requirement, SYSTEMS[system])
-    ]
-    assert [one for one in found if one in ("tensorflow", "tensorflow-cpu")] == [name]
+@pytest.mark.parametrize("extra", ["tfdata", "test"])
+def test_each_system_has_the_tensorflow_that_has_wheels_for_it(extra, system, name, version):
+    """An installation without the extra has none; nor has Python 3.14, for which there are none."""
+    requirements, environment = read_requirements(), SYSTEMS[system] | {"python_version": version}
+
+    def find_tensorflow(extra):
+        needed = [part for part in requirements[extra] if is_needed(part, environment)]
+        return [part.name for part in needed if part.name.startswith("tensorflow")]
+
+    assert find_tensorflow("") == []
+    wanted = [] if version == "3.14" else [name, "tensorflow-datasets"]
+    assert find_tensorflow(extra) == wanted
+
+
+def test_the_tests_have_what_the_feed_has():
+    requirements = read_requirements()
+    assert {*map(str, requirements["tfdata"])} <= {*map(str, requirements["test"])}
 
 
 def test_each_line_is_a_name_and_a_version(constraints):

@@ -52,7 +52,7 @@ def test_each_target_installs_its_extra_and_gets_signals(stages, root):
     assert list_targets(stages) == {"cpu", "cuda", "tpu"}
     for name in list_targets(stages):
         lines = [f"{instruction} {arguments}" for instruction, arguments in stages[name]]
-        install = f'RUN pip install -c constraints.txt -e ".[{name}]"'
+        install = f'RUN pip install -c constraints.txt -e ".[{name},tfdata]"'
         assert install in lines
         assert name in setup["options.extras_require"]
         assert PROGRAM in lines  # without a shell, which would not pass SIGTERM on

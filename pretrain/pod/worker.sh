@@ -39,7 +39,7 @@ refuse_if_running() {
   fi
 }
 
-# Makes cloze/venv with a Python from 3.11 to 3.13 that has venv; Ubuntu 22.04 has 3.10, so that uv installs one.
+# Makes cloze/venv with a Python from 3.11 to 3.13, for which TensorFlow, that reads buckets, has wheels, and that has venv; Ubuntu 22.04 has 3.10, so that uv installs one.
 make_venv() {
   local python pythons=(python3 python3.11 python3.12 python3.13)
   [ -z "${CLOZE_PYTHON:-}" ] || pythons=("$CLOZE_PYTHON")
@@ -72,7 +72,7 @@ install() {
   mark=$(find_mark "$tree")
   if [ ! -e "$mark" ]; then
     rm -f venv/installed-* # of an older tree, whose versions are replaced
-    venv/bin/python -m pip install --quiet --disable-pip-version-check ${constraints:+--constraint "$constraints"} -e "$tree[tpu]"
+    venv/bin/python -m pip install --quiet --disable-pip-version-check ${constraints:+--constraint "$constraints"} -e "$tree[tpu,tfdata]"
     touch "$mark"
   fi
   ln -sfn "$tree" tree # last, so that a push that fails leaves the tree of the one before

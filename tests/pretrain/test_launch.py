@@ -28,6 +28,9 @@ echo "$*" >> "$LOG"
 """
 
 
+NAMES = ("python", "python3", *(f"python3.{minor}" for minor in range(11, 15)))
+
+
 def write_python(folder, version, name="python3"):
     """Write a stand-in for Python of a version to a folder and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,15 +71,15 @@ def launch(checkout, tmp_path):
 
 
 def test_a_python_without_wheels_is_passed_over(launch, tmp_path, checkout):
-    for name in ("python", "python3", "python3.11", "python3.12", "python3.13"):
-        write_python(tmp_path / "bin", "3.14", name)
+    for name in NAMES:
+        write_python(tmp_path / "bin", "3.15", name)
     status, log, error = launch("doctor")
     assert (status, log) == (1, [])
     assert error == (
-        "error: Cloze needs Python 3.11, 3.12 or 3.13, and PATH has none; set CLOZE_PYTHON to one\n"
+        "error: Cloze needs Python 3.11 to 3.14, and PATH has none; set CLOZE_PYTHON to one\n"
     )
     status, log, error = launch("doctor", CLOZE_PYTHON="python3.13")
-    assert status == 1 and "CLOZE_PYTHON=python3.13 is Python 3.14.1: Cloze needs" in error
+    assert status == 1 and "CLOZE_PYTHON=python3.13 is Python 3.15.1: Cloze needs" in error
     write_python(tmp_path / "bin", "3.12", "python3.12")
     status, log, error = launch("doctor")
     assert (status, error) == (0, "") and log[0] == "-m venv .venv"
@@ -84,13 +87,26 @@ def test_a_python_without_wheels_is_passed_over(launch, tmp_path, checkout):
     assert log[-1] == "-m pretrain doctor"
 
 
+def test_a_python_without_tensorflow_comes_last(launch, tmp_path, checkout):
+    for name in NAMES:
+        write_python(tmp_path / "bin", "3.12" if name == "python3.12" else "3.14", name)
+    assert launch("doctor")[0] == 0
+    assert (checkout / ".venv/bin/python.version").read_text() == "3.12\n"
+    shutil.rmtree(checkout / ".venv")
+    write_python(tmp_path / "bin", "3.14", "python3.12")
+    status, log, error = launch("doctor")
+    assert (status, error) == (0, "")
+    assert (checkout / ".venv/bin/python.version").read_text() == "3.14\n"
+    assert any(line.endswith("-e .[report,tfdata]") for line in log)  # which is empty there
+
+
 def test_a_newer_python_controls_pods(launch, tmp_path):
-    write_python(tmp_path / "bin", "3.14")
+    write_python(tmp_path / "bin", "3.15")
     assert launch("pod", "stop") == (0, ["-m pretrain pod stop"], "")
 
 
 def test_the_setup_admits_the_same_pythons():
-    assert "\npython_requires = >=3.11,<3.14\n" in (ROOT / "setup.cfg").read_text()
+    assert "\npython_requires = >=3.11,<3.15\n" in (ROOT / "setup.cfg").read_text()
 
 
 def test_an_environment_of_another_python_than_its_packages_is_named(launch, tmp_path, checkout):
@@ -118,9 +134,9 @@ def test_a_failed_first_call_does_not_choose_the_python_for_ever(launch, tmp_pat
     status, log, error = launch("doctor", CLOZE_PYTHON=str(python))
     assert (status, log) == (2, [])
     assert f".venv has Python 3.13, and CLOZE_PYTHON={python} is 3.12: remove" in error
-    (checkout / ".venv/bin/python.version").write_text("3.14\n")
+    (checkout / ".venv/bin/python.version").write_text("3.15\n")
     error = launch("doctor")[2]
-    assert ".venv has Python 3.14, and Cloze needs 3.11, 3.12 or 3.13: remove this folder" in error
+    assert ".venv has Python 3.15, and Cloze needs 3.11 to 3.14: remove this folder" in error
 
 
 def test_questions_about_verbs_install_nothing(launch, tmp_path, checkout):

@@ -259,6 +259,7 @@ def checkout(tmp_path):
         "pretrain/distributed/accelerator_detection.py",
         "pretrain/extras.py",
         "pretrain/terminal.py",
+        "pretrain/lost_output.py",
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
@@ -297,16 +298,16 @@ UPGRADE = "--upgrade --upgrade-strategy eager "
 @pytest.mark.parametrize(
     ("files", "environ", "extras"),
     [
-        ({}, {}, ".[report]"),
-        (NETWORK_CARD, {}, ".[report]"),
-        (TPU, {}, ".[report,tpu]"),
-        (TPU_V5, {}, ".[report,tpu]"),
-        (GPU | make_driver_file("580.65.06"), {}, ".[report,cuda13]"),
-        (GPU | make_driver_file("535.104.05"), {}, ".[report,cuda12]"),
-        (TPU, {"JAX_PLATFORMS": "cpu"}, ".[report]"),
-        (TPU, {"JAX_PLATFORMS": "tpu,cpu"}, ".[report,tpu]"),
-        (TPU | GPU, {"CLOZE_ACCELERATOR": "cuda12"}, ".[report,cuda12]"),
-        (GPU, {"CLOZE_ACCELERATOR": "cpu"}, ".[report]"),
+        ({}, {}, ".[report,tfdata]"),
+        (NETWORK_CARD, {}, ".[report,tfdata]"),
+        (TPU, {}, ".[report,tfdata,tpu]"),
+        (TPU_V5, {}, ".[report,tfdata,tpu]"),
+        (GPU | make_driver_file("580.65.06"), {}, ".[report,tfdata,cuda13]"),
+        (GPU | make_driver_file("535.104.05"), {}, ".[report,tfdata,cuda12]"),
+        (TPU, {"JAX_PLATFORMS": "cpu"}, ".[report,tfdata]"),
+        (TPU, {"JAX_PLATFORMS": "tpu,cpu"}, ".[report,tfdata,tpu]"),
+        (TPU | GPU, {"CLOZE_ACCELERATOR": "cuda12"}, ".[report,tfdata,cuda12]"),
+        (GPU, {"CLOZE_ACCELERATOR": "cpu"}, ".[report,tfdata]"),
     ],
 )
 def test_launch_installs_what_the_machine_needs(machine, checkout, files, environ, extras):
@@ -331,28 +332,28 @@ def replace_plugin(checkout, old, new):
 
 
 def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_path):
-    assert run_launcher(checkout, machine({}), "doctor")[1][0] == INSTALL + ".[report]"
+    assert run_launcher(checkout, machine({}), "doctor")[1][0] == INSTALL + ".[report,tfdata]"
     assert (
         run_launcher(checkout, machine(GPU | make_driver_file("535.104.05")), "doctor")[1][0]
-        == INSTALL + ".[report,cuda12]"
+        == INSTALL + ".[report,tfdata,cuda12]"
     )
     replace_plugin(checkout, "cuda13", "cuda12")
     newer = [
         "-m pip uninstall --quiet --yes jax-cuda12-plugin jax-cuda12-pjrt",
-        INSTALL + ".[report,cuda13]",
+        INSTALL + ".[report,tfdata,cuda13]",
         "-m pretrain doctor",
     ]
     assert run_launcher(checkout, machine(make_driver_file("580.65.06")), "doctor")[1] == newer
     replace_plugin(checkout, "cuda12", "cuda13")
     older = [
         "-m pip uninstall --quiet --yes jax-cuda13-plugin jax-cuda13-pjrt",
-        INSTALL + ".[report,cuda12]",
+        INSTALL + ".[report,tfdata,cuda12]",
         "-m pretrain doctor",
     ]
     assert run_launcher(checkout, machine(make_driver_file("535.104.05")), "doctor")[1] == older
     replace_plugin(checkout, "cuda13", "cuda12")
     assert run_launcher(checkout, machine({}), "test", "-x")[1] == [
-        INSTALL + ".[test,cuda12]",
+        INSTALL + ".[test,tfdata,cuda12]",
         "-m pytest -x",
     ]
 
@@ -360,22 +361,22 @@ def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_pa
 def test_launch_installs_again_for_other_versions(machine, checkout):
     root, lines = machine({}), checkout / "constraints.txt"
     assert run_launcher(checkout, root, "doctor")[1] == [
-        INSTALL + ".[report]",
+        INSTALL + ".[report,tfdata]",
         "-m pretrain doctor",
     ]
     lines.write_text(lines.read_text() + "another==1\n")
-    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report]"
+    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report,tfdata]"
     newest = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS="")
-    assert newest == (0, [PIP + UPGRADE + "-e .[report]", "-m pretrain doctor"], "")
+    assert newest == (0, [PIP + UPGRADE + "-e .[report,tfdata]", "-m pretrain doctor"], "")
     more = run_launcher(checkout, root, "test", CLOZE_CONSTRAINTS="")[1]
     assert more[0] == PIP + "-e .[test]"  # beside the newest ones
     mine = checkout / "my versions.txt"
     mine.write_text("jax==0.10.2\n")
     called = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS=str(mine))[1]
-    assert called[0] == f"{PIP}--constraint {mine} -e .[report]"
+    assert called[0] == f"{PIP}--constraint {mine} -e .[report,tfdata]"
     assert len(list((checkout / ".venv").glob("installed-*"))) == 1
     # The versions of constraints.txt were replaced, so that they are installed again.
-    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report]"
+    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report,tfdata]"
     assert run_launcher(checkout, root, "doctor")[1] == ["-m pretrain doctor"]
     mine.unlink()
     status, called, error = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS=str(mine))
@@ -388,7 +389,7 @@ def test_launch_uninstalls_the_checkout_under_its_earlier_name(machine, checkout
     (packages / "cloze_pretrain-0.2.0.dist-info").mkdir()
     (packages / "cloze_pretrain-0.2.0.dist-info" / "direct_url.json").touch()
     root = machine({})
-    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report]"
+    assert run_launcher(checkout, root, "doctor")[1][0] == INSTALL + ".[report,tfdata]"
     (packages / "cloze-9.9.dist-info" / "direct_url.json").touch()
     assert run_launcher(checkout, root, "test", "-x")[1] == [
         "-m pip uninstall --quiet --yes cloze",
@@ -417,7 +418,7 @@ def test_launch_completes_an_environment_without_pip(machine, checkout, tmp_path
     status, calls, error = run_launcher(checkout, machine({}), "doctor", without="HOME", **environ)
     assert (status, error) == (0, "")
     assert f"made: -m {'ensurepip' if leftover == 'bin' else 'venv .venv'}" in calls
-    assert calls[-2:] == [INSTALL + ".[report]", "-m pretrain doctor"]
+    assert calls[-2:] == [INSTALL + ".[report,tfdata]", "-m pretrain doctor"]
     again = run_launcher(checkout, machine({}), "doctor", without="HOME", **environ)
     assert again == (0, ["-m pretrain doctor"], "")
 
@@ -506,7 +507,7 @@ def test_a_python_without_venv_takes_virtualenv(machine, checkout, bare_python):
     assert "virtualenv>=20.26,<22" in log[0] and "--target" in log[0]
     assert log[1:] == [
         "-m virtualenv --quiet .venv",
-        INSTALL + ".[report]",
+        INSTALL + ".[report,tfdata]",
         "-m pretrain doctor",
     ]
 
@@ -518,7 +519,7 @@ def test_a_python_without_venv_takes_uv_where_there_is_one(machine, checkout, ba
     (bare_python / "uv").chmod(0o755)
     _, log, _ = launch_bare(checkout, machine, bare_python)
     assert log[0] == f"uv venv --quiet --seed --python {bare_python}/python3 .venv"
-    assert log[1:] == [INSTALL + ".[report]", "-m pretrain doctor"]
+    assert log[1:] == [INSTALL + ".[report,tfdata]", "-m pretrain doctor"]
 
 
 def test_a_python_that_can_make_no_environment_ends_with_a_remedy(machine, checkout, bare_python):
