@@ -2,9 +2,12 @@
 
 import functools
 import importlib.util
+import sys
 from typing import Any
 
 REMEDY = "install Cloze with its extra `tfdata` (in a checkout: pip install -e '.[tfdata]')"
+if sys.version_info >= (3, 14):  # where the extra is empty
+    REMEDY = f"take a Python below 3.14, which TensorFlow has wheels for, and {REMEDY}"
 
 
 @functools.cache

@@ -369,7 +369,7 @@ def test_launch_installs_again_for_other_versions(machine, checkout):
     newest = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS="")
     assert newest == (0, [PIP + UPGRADE + "-e .[report,tfdata]", "-m pretrain doctor"], "")
     more = run_launcher(checkout, root, "test", CLOZE_CONSTRAINTS="")[1]
-    assert more[0] == PIP + "-e .[test]"  # beside the newest ones
+    assert more[0] == PIP + "-e .[test,tfdata]"  # beside the newest ones
     mine = checkout / "my versions.txt"
     mine.write_text("jax==0.10.2\n")
     called = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS=str(mine))[1]
@@ -393,7 +393,7 @@ def test_launch_uninstalls_the_checkout_under_its_earlier_name(machine, checkout
     (packages / "cloze-9.9.dist-info" / "direct_url.json").touch()
     assert run_launcher(checkout, root, "test", "-x")[1] == [
         "-m pip uninstall --quiet --yes cloze",
-        INSTALL + ".[test]",
+        INSTALL + ".[test,tfdata]",
         "-m pytest -x",
     ]
 

@@ -170,7 +170,7 @@ def test_run_trains_on_every_worker_with_unchanged_arguments(pod, capfd):
             and set_there["EXTRA"] == "two words"
         )
         assert re.search(
-            r"install .*--constraint (trees/\w{12})/constraints.txt -e \1\[tpu\]",
+            r"install .*--constraint (trees/\w{12})/constraints.txt -e \1\[tpu,tfdata\]",
             pod.worker(number, "installed"),
         )
         assert "ended with status 0" in pod.worker(number, "cloze/run/log")
@@ -186,7 +186,9 @@ def test_an_earlier_tree_is_installed_again(pod, tree, tmp_path, monkeypatch):
         monkeypatch.setattr(archive, "ROOT", root)
         assert main(["pod", "push", *POD]) == 0
     installs = pod.worker(0, "installed").splitlines()
-    assert len([line for line in installs if re.search(r"-e trees/\w{12}\[tpu\]", line)]) == 3
+    assert (
+        len([line for line in installs if re.search(r"-e trees/\w{12}\[tpu,tfdata\]", line)]) == 3
+    )
 
 
 def change_tree(tree, folder, monkeypatch):
