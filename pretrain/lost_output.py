@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from etils import epath
+if TYPE_CHECKING:
+    from etils import epath
 
 from data.store.atomic import write_atomically
 
