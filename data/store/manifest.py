@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from data.corpus.buckets import check_bucket
-from data.corpus.untrusted import check_special_files, parse_bounded_json, read_bounded
+from data.corpus.untrusted import parse_bounded_json, read_bounded
 from data.store.writer import (
     GENERATION_NAME,
     LABEL_DTYPE,
@@ -47,7 +47,6 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
       ValueError: if the manifest is broken or of another version.
     """
     check_bucket(folder)
-    check_special_files(folder)
     path = folder / MANIFEST_FILE
     if not path.exists():
         reason = "no such folder" if not folder.exists() else f"no {MANIFEST_FILE} in it"

@@ -158,14 +158,21 @@ def test_a_pipe_in_a_workdir_is_refused_by_every_verb(
     record_property("refused", 1)
 
 
-def test_a_pipe_in_a_store_is_refused(configured, refused, tmp_path, record_property):
+def test_a_pipe_in_the_place_of_each_file_of_a_store_is_refused(
+    configured, refused, tmp_path, record_property
+):
     path, _, store = configured("bert")
-    shutil.copytree(store.path, tmp_path / "store")
-    generation = next(path for path in (tmp_path / "store").iterdir() if path.is_dir())
-    os.mkfifo(generation / "pipe")
-    words = ["train", path, "--workdir", tmp_path / "run", f"data.store={tmp_path / 'store'}"]
-    assert f"{generation}/pipe: is a named pipe" in refused(*words)
-    record_property("refused", 1)
+    files = [file.relative_to(store.path) for file in store.path.rglob("*") if file.is_file()]
+    files = [name for name in files if name.name not in ("in_use", "lock")]
+    assert len(files) > 5
+    for number, name in enumerate(files):
+        copy = tmp_path / f"store{number}"
+        shutil.copytree(store.path, copy)
+        (copy / name).unlink()
+        os.mkfifo(copy / name)
+        words = ["train", path, "--workdir", tmp_path / "run", f"data.store={copy}"]
+        assert f"{copy / name}: is a named pipe" in refused(*words)
+    record_property("refused", len(files))
 
 
 def test_a_workdir_that_is_not_utf8_is_refused(configured, copied, refused, tmp_path):
