@@ -289,4 +289,13 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
             "tests/data/store/test_mapped.py",
         ],
     ),
+    37: (
+        "an attention kernel, or another hand-made operation, that gives wrong values or "
+        "gradients, NaN or an error, hangs, or aborts the process; its memory torn",
+        "left out before the first step, with the reason; the next one computes",
+        [
+            "tests/pretrain/distributed/test_trials.py",
+            "tests/pretrain/training/test_trusted_program.py",
+        ],
+    ),
 }

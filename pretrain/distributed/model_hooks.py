@@ -27,7 +27,7 @@ from pretrain.distributed.ops.matmul import (
 from pretrain.distributed.ops.rematerialization import recompute_in_backward
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_constraint
-from pretrain.distributed.trials.trust import recall_rules
+from pretrain.distributed.trials.kernel_trust import recall_rules
 
 # pyright cannot infer the result of a `jax.custom_vjp` with nondiff_argnums.
 OPS = Ops(

@@ -2,9 +2,9 @@
 
 A file has one verdict, and the whole key that it is for: the operation, its shapes, the device and
 the versions. A file that is torn, or of another key, is no verdict. While an operation is tested, a
-mark lies beside its file, locked by the process. A mark without a lock is of a process that ended:
-the operation hung, or its compiler took the process with it, so nobody tests it again until the
-mark is deleted.
+mark stands beside its file, locked by the process. A mark without a lock is of a process that
+ended: the operation hung, or its compiler took the process with it, so nobody tests it again until
+the mark is deleted.
 """
 
 from __future__ import annotations

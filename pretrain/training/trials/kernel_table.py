@@ -21,8 +21,8 @@ from pretrain.distributed.ops.attention_kernels import (
 from pretrain.distributed.sharding import make_mesh
 from pretrain.distributed.trials.attention_calls import name_call
 from pretrain.distributed.trials.comparison import Verdict
+from pretrain.distributed.trials.kernel_trust import RememberedTrust, find_own_device, has_kernels
 from pretrain.distributed.trials.trial_memory import TrialMemory
-from pretrain.distributed.trials.trust import RememberedTrust, find_own_device, has_kernels
 from pretrain.distributed.watchdog import Watchdog
 from pretrain.schema import Limits
 from pretrain.training.program import make_program

@@ -20,8 +20,8 @@ from pretrain.distributed.hang_notice import make_peers
 from pretrain.distributed.preflight import COPY_TIMEOUT, exchange_values
 from pretrain.distributed.trials.attention_calls import name_call
 from pretrain.distributed.trials.comparison import Verdict, compare_attention, describe_error
+from pretrain.distributed.trials.kernel_trust import RememberedTrust, find_own_device, has_kernels
 from pretrain.distributed.trials.trial_memory import TrialMemory
-from pretrain.distributed.trials.trust import RememberedTrust, find_own_device, has_kernels
 from pretrain.distributed.watchdog import Watchdog
 from pretrain.training.memory.memory_check import check_memory
 from pretrain.training.program import Program
@@ -126,7 +126,7 @@ def run_trial(
     """Return what a comparison finds, print it and remember it.
 
     Beyond `watchdog.kernels` the watchdog ends the process, because nothing else can end a kernel
-    that holds the device. The mark that lies in the memory meanwhile stays, and the next start
+    that holds the device. The mark in the memory stays, and the next start
     leaves the operation out.
     """
     dog.enter_phase("kernels")

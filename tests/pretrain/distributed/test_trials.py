@@ -1,4 +1,4 @@
-"""A kernel is compared with the plain equations before it is trusted: one that lies, raises, hangs
+"""A kernel is compared with the plain equations before it is trusted: one that is wrong, raises, hangs
 or crashes is left out, and what was found is remembered for the same shapes, device and versions.
 """
 
@@ -128,7 +128,7 @@ def test_splash_and_the_chunk_kernel_are_trusted():
         (change(lambda out: out, scale=0.36), jnp.bfloat16, "failed its test: the output is off by"),
     ],
 )  # fmt: skip
-def test_a_kernel_that_lies_is_not_trusted(kernel, dtype, words):
+def test_a_kernel_with_wrong_results_is_not_trusted(kernel, dtype, words):
     verdict = compare(kernel, make_call(make_padding_mask(PADDING), drop=DROP, dtype=dtype))
     assert re.search(words, verdict.reason) and "\n" not in verdict.reason, verdict
 

@@ -1,5 +1,5 @@
 """On an accelerator a run uses the hand-made operations that its devices compute right, and falls
-back to the next one, with a line that says why, where one lies, raises, hangs or crashes.
+back to the next one, with a line that says why, where one is wrong, raises, hangs or crashes.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ from pretrain.distributed.ops.attention_kernels import KERNELS, AttentionCall, A
 from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import make_mesh
 from pretrain.distributed.trials.comparison import Verdict
+from pretrain.distributed.trials.kernel_trust import RememberedTrust, has_kernels
 from pretrain.distributed.trials.trial_memory import TrialMemory
-from pretrain.distributed.trials.trust import RememberedTrust, has_kernels
 from pretrain.training.program import make_program
 from pretrain.training.trials import operation_trials, trusted_program
 from pretrain.training.trials.operation_trials import (
@@ -173,7 +173,7 @@ def test_the_gradient_exchange_is_right(sizes, wire):
     assert verdict == Verdict(detail="equal over 8 devices")
 
 
-def test_other_operations_that_lie_are_not_trusted(monkeypatch):
+def test_other_operations_with_wrong_results_are_not_trusted(monkeypatch):
     own = operation_trials.token_cross_entropy
     monkeypatch.setattr(
         operation_trials,
@@ -207,7 +207,7 @@ def test_a_program_does_without_what_is_refused():
     assert "shard_map" not in text
 
 
-def test_a_run_tries_its_operations_and_leaves_out_what_lies(monkeypatch, tmp_path, capsys):
+def test_a_run_tries_its_operations_and_leaves_out_what_is_wrong(monkeypatch, tmp_path, capsys):
     set_kernels(monkeypatch, row=attend_right)
     wrong = Verdict("failed its test: it is wrong")
     monkeypatch.setattr(operation_trials, "compare_exchange", lambda *_: wrong)

@@ -20,7 +20,7 @@ from pretrain.distributed.trials.trial_memory import TrialMemory, describe_machi
 UNTESTED = "was not tested on these shapes"
 
 
-class Candidate(NamedTuple):
+class KernelCandidate(NamedTuple):
     """A kernel that would compute a call if it were trusted.
 
     Attributes:
@@ -49,8 +49,8 @@ class RememberedTrust:
         """Trust for a device of this process."""
         self.memory, self.machine = memory, describe_machine(device)
         self.verdicts: dict[str, Verdict] = {}
-        self.candidates: dict[str, Candidate] = {}
-        self.unknown: dict[str, list[Candidate]] = {}
+        self.candidates: dict[str, KernelCandidate] = {}
+        self.unknown: dict[str, list[KernelCandidate]] = {}
         self.refusals: dict[str, None] = {}
         self.is_decided = False
 
@@ -77,7 +77,7 @@ class RememberedTrust:
         cut = cut_call(call, mesh)
         shapes = describe_call(cut)
         key = self.make_key(f"attention: {kernel.choice}", shapes)
-        candidate = Candidate(kernel, cut, key)
+        candidate = KernelCandidate(kernel, cut, key)
         self.candidates.setdefault(self.memory.find_file(key).stem, candidate)
         verdict = self.find_verdict(key)
         if verdict is None:
