@@ -34,6 +34,9 @@ SWITCHES = (
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")  # of an added token
 MAX_TOKEN = 1000  # characters of an added token
 DECODER = "added_tokens_decoder"
+# {name of a special token: the vocabulary's own, or null}: what an export replaced for
+# `transformers`, where training used another one.
+STAND_INS = "stand_ins"
 EXTRA_KEYS = ("additional_special_tokens", "extra_special_tokens")
 
 
@@ -83,6 +86,7 @@ def read_folder_settings(folder: pathlib.Path) -> FolderSettings:
         for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
         if named.get(f"{role}_token")
     ]
+    stand_ins = _read_stand_ins(config)
     names = {token["content"] for token in (*special_tokens, *extra)}
     if decoder is not None:
         tokens = _parse_decoder(decoder)
@@ -115,11 +119,27 @@ def read_folder_settings(folder: pathlib.Path) -> FolderSettings:
         roles={
             role: _parse_token(named[f"{role}_token"], f"{role}_token", special=True)["content"]
             for role in ROLE_PIECES
-            if named.get(f"{role}_token")
-        },
+            if named.get(f"{role}_token") and f"{role}_token" not in stand_ins
+        }
+        | {name.removesuffix("_token"): token for name, token in stand_ins.items() if token},
         tokens=tuple(tokens),
         replaces=decoder is not None,
     )
+
+
+def _read_stand_ins(config: dict[str, Any]) -> dict[str, str | None]:
+    """Return {name of a special token: the vocabulary's own, or None} of an export of Cloze."""
+    found = config.get(STAND_INS) or {}
+    known = {f"{role}_token" for role in ROLE_PIECES}
+    if not isinstance(found, dict) or not all(
+        name in known and isinstance(token, str | None) and len(token or "") <= MAX_TOKEN
+        for name, token in found.items()
+    ):
+        raise ValueError(
+            f"{TOKENIZER_CONFIG}: {STAND_INS} is {found!r:.80}, not {{name of a special token: "
+            "the vocabulary's own, or null}"
+        )
+    return found
 
 
 def _read_object(file: pathlib.Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from data.rows.frames import find_padding
 from data.vocabulary.base import Vocabulary
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, name_map, renamed_tensors
@@ -144,9 +143,6 @@ def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]
         for key, value in converter.to_hf_config(config.encoder, vocabulary).items()
         if key not in hf_map.second_models
     }
-    has_padding = vocabulary.pad is not None or vocabulary.eos is not None
-    if config.encoder.is_causal and has_padding:  # theirs reads the last token that is no padding
-        described["pad_token_id"] = find_padding(vocabulary)
     return described | {"architectures": [name]} | head.settings(config, head_map)
 
 

@@ -12,6 +12,8 @@ from typing import Any, cast
 import numpy as np
 
 from data.images.encoding import ImageEncoding
+from data.objectives.causal_lm import CausalLm
+from data.rows.frames import find_padding
 from data.vocabulary.base import Vocabulary
 from models.config.base import Config
 from pretrain.convert import config_fields, name_map, renamed_tensors
@@ -99,6 +101,7 @@ class Converter:
             sizes = config_fields.write_fields(config, fields, hf_map.fixed)
             twins = {twin: sizes[key] for twin, key in hf_map.equal_keys.items()}
             settings = hf_map.settings(config, encoding)
+            settings = settings | self._describe_padding(encoding) | settings
             return {
                 "architectures": [architecture],
                 **sizes,
@@ -110,6 +113,13 @@ class Converter:
         for name, second in hf_map.second_models.items():
             known[name] = describe_model(second.architecture, second.fields)
         return describe_model(hf_map.architecture, hf_map.fields) | known
+
+    def _describe_padding(self, encoding: Vocabulary | ImageEncoding) -> dict[str, Any]:
+        """Return the id that pads the rows of a model of a stream of texts, if there is one."""
+        if isinstance(encoding, ImageEncoding) or CausalLm not in self.family.objectives:
+            return {}
+        has_padding = encoding.pad is not None or encoding.eos is not None
+        return {"pad_token_id": find_padding(encoding)} if has_padding else {}
 
     def from_hf_config(self, hf_config: Mapping[str, Any]) -> Config:
         """Return the configuration in a config.json; the subfolders' ones are under their names.

@@ -7,12 +7,16 @@ template of the family's record, which puts them around a text.
 
 import json
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, processors
 
+from data.objectives.causal_lm import CausalLm
+from data.objectives.span_corruption import SpanCorruption
 from data.rows.frames import CLS_TYPE
 from data.vocabulary.base import Vocabulary
+from data.vocabulary.folder_settings import STAND_INS
 from pretrain.convert import sentencepiece_pipeline
 from pretrain.convert.export_folder import write_json
 from pretrain.families import find_by_model_type
@@ -105,17 +109,16 @@ def write_tokenizer(
       family: the model_type of the model.
       folder: the folder of the files.
       length: the largest number of tokens that the model reads; None for no limit.
-      is_labelled: whether the model reads labelled texts. A vocabulary without padding then pads
-        with the end of text, if it has one.
+      is_labelled: whether the model reads labelled texts.
     """
     build_tokenizer(vocabulary, family, is_labelled).save(str(folder / "tokenizer.json"))
-    names = {
+    own = {
         ROLES[role]: vocabulary.pieces[i]
         for role in ROLES
         if (i := getattr(vocabulary, role)) is not None
     }
-    if is_labelled and "eos_token" in names:
-        names.setdefault("pad_token", names["eos_token"])
+    replaced = find_stand_ins(own, vocabulary, family, is_labelled)
+    names: dict[str, Any] = own | replaced
     if vocabulary.sentinels:
         names["additional_special_tokens"] = [vocabulary.pieces[i] for i in vocabulary.sentinels]
     config = {
@@ -128,6 +131,8 @@ def write_tokenizer(
         "clean_up_tokenization_spaces": False,
         **names,
     }
+    if replaced:  # so that an import finds the vocabulary as it was
+        config[STAND_INS] = {name: own.get(name) for name in replaced}
     if vocabulary.sentinels:
         config["extra_ids"] = len(vocabulary.sentinels)
     if vocabulary.kind == "wordpiece":  # for readers of vocab.txt; tokenizer.json has the same
@@ -148,6 +153,29 @@ def write_tokenizer(
     for name, content in vocabulary.export_files().items():
         if name != "tokenizer.json":
             (folder / name).write_bytes(content)
+
+
+def find_stand_ins(
+    own: Mapping[str, str], vocabulary: Vocabulary, family: str, is_labelled: bool
+) -> dict[str, str]:
+    """Return {name of a special token: the one that training used}, where the vocabulary's differs.
+
+    In a stream of texts the end of text is before each text. It also pads where nothing else does,
+    as `find_padding` has it. T5's gap is its first sentinel.
+
+    Args:
+      own: the same names of the vocabulary's own special tokens.
+      vocabulary, family, is_labelled: as of `write_tokenizer`.
+    """
+    objectives, eos = find_by_model_type(family).objectives, own.get("eos_token")
+    used = {}
+    if CausalLm in objectives and eos:
+        used["bos_token"] = eos
+    if (CausalLm in objectives or is_labelled) and eos:
+        used["pad_token"] = own.get("pad_token", eos)
+    if SpanCorruption in objectives and vocabulary.sentinels:
+        used["mask_token"] = own.get("mask_token", vocabulary.pieces[vocabulary.sentinels[0]])
+    return {name: token for name, token in used.items() if own.get(name) != token}
 
 
 def _convert_sentencepiece(vocabulary: Any) -> Tokenizer:

@@ -93,8 +93,10 @@ def test_the_keys_that_precede_the_activation_of_t5_agree_with_it(gated):
 def test_a_gpt_names_the_end_of_text_of_its_vocabulary(eos):
     """`generate` ends there. A released vocabulary has none, and transformers has no default."""
     config = GptConfig(vocab=72, length=24, width=16, depth=2, num_heads=2, mlp=64)
-    described = find_converter(config).to_hf_config(config, types.SimpleNamespace(eos=eos))
-    assert described.get("eos_token_id") == eos
+    described = find_converter(config).to_hf_config(
+        config, types.SimpleNamespace(eos=eos, pad=None)
+    )
+    assert described.get("eos_token_id") == described.get("pad_token_id") == eos
     assert transformers.OpenAIGPTConfig(**described).eos_token_id == eos
 
 
