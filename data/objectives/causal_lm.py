@@ -36,6 +36,7 @@ class CausalLm(Objective):
     scored_tokens: ClassVar[str] = "all"
     description: ClassVar[str] = "the next token, rows of {length} across documents"
     gaps: ClassVar[str] = "following"
+    joins_texts: ClassVar[bool] = True
     # L: tokens of a row; the model predicts the next token at each.
     length: int = 1024
     # Whether an end-of-text token separates the documents. False for GPT (2018), whose vocabulary

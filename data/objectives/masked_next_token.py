@@ -43,6 +43,7 @@ class MaskedNextToken(WholeWords, Objective):
         "({mask_rate:.0%} of the tokens, rows of {length})"
     )
     gaps: ClassVar[str] = "masks_ahead"
+    joins_texts: ClassVar[bool] = True
     length: int = 1024  # L: tokens of a row, the end-of-text token in front included
     max_predictions: int = 154  # P: largest number of masked tokens in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted

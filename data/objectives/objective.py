@@ -28,6 +28,8 @@ class Objective(abc.ABC):
     name:        name of the objective in commands and configurations
     description: its description in a model card, with the names of its fields in braces
     gaps:        key of `data.inspection.gaps.READERS` that finds the gaps of a row; "" for none
+    joins_texts: whether rows are of one stream of texts, joined by the end of text: it is then the
+                 token before each text
     trains_as:   name of another objective whose batches have the same keys; every model that it
                  trains can be trained with this one too
     unit:        what the throughput of a run counts
@@ -40,6 +42,7 @@ class Objective(abc.ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     gaps: ClassVar[str] = ""
+    joins_texts: ClassVar[bool] = False
     trains_as: ClassVar[str] = ""
     unit: ClassVar[str] = "tokens"
     text_documents: ClassVar[str] = "file"

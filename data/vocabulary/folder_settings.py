@@ -86,7 +86,6 @@ def read_folder_settings(folder: pathlib.Path) -> FolderSettings:
         for role in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
         if named.get(f"{role}_token")
     ]
-    stand_ins = _read_stand_ins(config)
     names = {token["content"] for token in (*special_tokens, *extra)}
     if decoder is not None:
         tokens = _parse_decoder(decoder)
@@ -116,15 +115,22 @@ def read_folder_settings(folder: pathlib.Path) -> FolderSettings:
         unknown_class=unknown_class,
         switches={key: named[key] for key in SWITCHES if key in named},
         sentinels=sentinels,
-        roles={
-            role: _parse_token(named[f"{role}_token"], f"{role}_token", special=True)["content"]
-            for role in ROLE_PIECES
-            if named.get(f"{role}_token") and f"{role}_token" not in stand_ins
-        }
-        | {name.removesuffix("_token"): token for name, token in stand_ins.items() if token},
+        roles=_read_roles(named, _read_stand_ins(config)),
         tokens=tuple(tokens),
         replaces=decoder is not None,
     )
+
+
+def _read_roles(named: dict[str, Any], stand_ins: dict[str, str | None]) -> dict[str, str]:
+    """Return {role: special token}, of which a token in `stand_ins` replaces the named one."""
+    found = {
+        role: _parse_token(named[f"{role}_token"], f"{role}_token", special=True)["content"]
+        for role in ROLE_PIECES
+        if named.get(f"{role}_token") and f"{role}_token" not in stand_ins
+    }
+    return found | {
+        name.removesuffix("_token"): token for name, token in stand_ins.items() if token
+    }
 
 
 def _read_stand_ins(config: dict[str, Any]) -> dict[str, str | None]:

@@ -12,7 +12,6 @@ from typing import Any, cast
 import numpy as np
 
 from data.images.encoding import ImageEncoding
-from data.objectives.causal_lm import CausalLm
 from data.rows.frames import find_padding
 from data.vocabulary.base import Vocabulary
 from models.config.base import Config
@@ -116,7 +115,7 @@ class Converter:
 
     def _describe_padding(self, encoding: Vocabulary | ImageEncoding) -> dict[str, Any]:
         """Return the id that pads the rows of a model of a stream of texts, if there is one."""
-        if isinstance(encoding, ImageEncoding) or CausalLm not in self.family.objectives:
+        if isinstance(encoding, ImageEncoding) or not self.family.joins_texts:
             return {}
         has_padding = encoding.pad is not None or encoding.eos is not None
         return {"pad_token_id": find_padding(encoding)} if has_padding else {}

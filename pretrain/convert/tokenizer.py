@@ -12,8 +12,6 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, processors
 
-from data.objectives.causal_lm import CausalLm
-from data.objectives.span_corruption import SpanCorruption
 from data.rows.frames import CLS_TYPE
 from data.vocabulary.base import Vocabulary
 from data.vocabulary.folder_settings import STAND_INS
@@ -167,13 +165,12 @@ def find_stand_ins(
       own: the same names of the vocabulary's own special tokens.
       vocabulary, family, is_labelled: as of `write_tokenizer`.
     """
-    objectives, eos = find_by_model_type(family).objectives, own.get("eos_token")
-    used = {}
-    if CausalLm in objectives and eos:
+    record, eos, used = find_by_model_type(family), own.get("eos_token"), {}
+    if record.joins_texts and eos:
         used["bos_token"] = eos
-    if (CausalLm in objectives or is_labelled) and eos:
+    if (record.joins_texts or is_labelled) and eos:
         used["pad_token"] = own.get("pad_token", eos)
-    if SpanCorruption in objectives and vocabulary.sentinels:
+    if vocabulary.sentinels and any(one.gaps == "spans" for one in record.objectives):
         used["mask_token"] = own.get("mask_token", vocabulary.pieces[vocabulary.sentinels[0]])
     return {name: token for name, token in used.items() if own.get(name) != token}
 

@@ -260,7 +260,7 @@ class Family:
 
     name: str
     config: type[Config]
-    objectives: tuple[type, ...]
+    objectives: tuple[type[Any], ...]
     hugging_face: HuggingFaceMap | None = None
     hdf5: Hdf5Map | None = None
     arrays: ArrayMap | None = None
@@ -277,6 +277,11 @@ class Family:
     describe_card_rows: Callable[[Any], list[tuple[str, str]]] = lambda config: []
     optimizer: AdamW | Adafactor = AdamW(learning_rate=5e-5)
     distillation: DistillationRecipe | None = None
+
+    @property
+    def joins_texts(self) -> bool:
+        """Whether an objective trains it on a stream of texts, joined by the end of text."""
+        return any(objective.joins_texts for objective in self.objectives)
 
     @property
     def num_separators(self) -> int:

@@ -134,9 +134,11 @@ def test_import_then_export_is_the_identity(name, tmp_path):
         json.loads((folder / "config.json").read_text())
         for folder in (GOLDENS / name, tmp_path / "again")
     )
-    for key in ours.keys() & theirs.keys() - {
-        "tie_word_embeddings"
-    }:  # transformers 5 writes true there for every T5
+    changed = {"tie_word_embeddings"}  # transformers 5 writes true there for every T5
+    if ours["model_type"] == "gpt2" and theirs["pad_token_id"] is None:  # no batch could be padded
+        assert ours["pad_token_id"] == ours["eos_token_id"]
+        changed.add("pad_token_id")
+    for key in ours.keys() & theirs.keys() - changed:
         assert ours[key] == theirs[key], key
 
 
