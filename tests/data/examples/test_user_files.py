@@ -78,8 +78,8 @@ def test_one_wrong_tag_is_a_bad_sentence_and_not_another_scheme(tmp_path, wrong)
     with pytest.raises(ValueError, match=message):
         tagged_sentences.choose_scheme(sentences)
     bad = BadExamples(path, skip=True)
-    scheme, kept = tagged_sentences.choose_scheme(sentences, None, bad)
-    assert scheme == "bio" and kept == sentences[:-1] and bad.count == 1
+    scheme, good = tagged_sentences.choose_scheme(sentences, None, bad)
+    assert scheme == "bio" and good == sentences[:-1] and bad.count == 1
     assert tagged_sentences.choose_scheme(sentences, "plain") == ("plain", sentences)
 
 
