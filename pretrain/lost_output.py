@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 if TYPE_CHECKING:
     from etils import epath
 
-from data.store.atomic import write_atomically
-
 NOTE = "lost_output-{process}.txt"  # in a workdir, one for each process of the run
 NAMES = {0: "standard input", 1: "standard output", 2: "standard error"}
 
@@ -236,5 +234,10 @@ def _add_lines(workdir: epath.PathLike, process: int, lines: Iterable[tuple[floa
         for seconds, text in lines
     )
     if new:
+        # launch.sh imports this module before any package is installed.
+        from etils import epath
+
+        from data.store.atomic import write_atomically
+
         path = epath.Path(workdir) / NOTE.format(process=process)
         write_atomically(path, (path.read_text() if path.exists() else "") + new)
