@@ -72,8 +72,7 @@ def explain_disk_error(error: Exception, args: argparse.Namespace) -> str:
 
     Libraries that draw and pack write to open files, whose errors have no names.
     """
-    is_nameless = isinstance(error, OSError) and error.filename is None
-    if not (is_nameless and error.errno in DISK_ERRORS):
+    if not isinstance(error, OSError) or error.filename or error.errno not in DISK_ERRORS:
         return ""
     given = (vars(args).get(name) for name in ("output", "images", "workdir"))
     place = next((place for place in given if isinstance(place, str)), "the result")

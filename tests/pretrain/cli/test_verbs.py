@@ -1,6 +1,7 @@
 """The verbs that only print: describe, report, doctor; and the program around all verbs."""
 
 import argparse
+import errno
 import json
 import math
 import pathlib
@@ -13,7 +14,7 @@ import pytest
 
 from models import build
 from pretrain.__main__ import VERBS, main
-from pretrain.cli.verbs import import_verb
+from pretrain.cli.verbs import explain_disk_error, import_verb
 from pretrain.config import load
 from pretrain.reporting.curve_images import smooth_values
 from pretrain.reporting.curves import extract_series, list_curves
@@ -225,3 +226,14 @@ def test_json_is_printed_by_one_function():
     for verb in VERBS:
         path = pathlib.Path(import_verb(verb).__file__)
         assert "json.dump" not in path.read_text(), f"{path}: use data.corpus.json_lines"
+
+
+def test_a_disk_error_without_a_name_gets_that_of_the_output():
+    args = argparse.Namespace(workdir="runs/a", output="page.html", images=None)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert (
+        explain_disk_error(full, args) == "page.html: No space left on device, while it was written"
+    )
+    assert explain_disk_error(OSError(errno.ENOSPC, "No space", "named"), args) == ""
+    assert explain_disk_error(OSError(errno.EACCES, "denied"), args) == ""
+    assert explain_disk_error(ValueError("No space left on device"), args) == ""
