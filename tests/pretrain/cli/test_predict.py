@@ -219,10 +219,11 @@ def test_a_file_of_lines(bert, run_predict_verb, tmp_path):
     source, target = tmp_path / "in.txt", tmp_path / "out.jsonl"
     source.write_text("The [MASK].\n\n[MASK] is a test.\r\nfoxes and [MASK]", encoding="utf-8")
     status, out, _ = run_predict_verb("--workdir", bert, "--input", source, "--output", target)
-    assert status == 0 and "3 texts, step 0" in out
+    assert status == 0 and "4 texts, step 0" in out
     rows = [json.loads(line) for line in target.read_text(encoding="utf-8").strip().split("\n")]
-    assert [row["text"] for row in rows] == ["The [MASK].", "[MASK] is a test.", "foxes and [MASK]"]
-    assert [row["filled"] for row in rows] == ["The fox.", "fox is a test.", "foxes and fox"]
+    texts = ["The [MASK].", "", "[MASK] is a test.", "foxes and [MASK]"]
+    assert [row["text"] for row in rows] == texts
+    assert [row["filled"] for row in rows] == ["The fox.", "", "fox is a test.", "foxes and fox"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.jsonl"]
 
 
