@@ -298,4 +298,22 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
             "tests/pretrain/training/test_trusted_program.py",
         ],
     ),
+    38: (
+        "a file or folder of somebody else where one of Cloze would stand: a link named as litter, "
+        "a manifest of another program, an output that exists or is read",
+        "refused by its name; nothing is deleted or replaced",
+        [
+            "tests/data/store/test_generations.py",
+            "tests/pretrain/cli/test_output_files.py",
+        ],
+    ),
+    39: (
+        "copies of a document in another Unicode form, case or line ends; a run, a step or an "
+        "evaluation in which nothing is predicted",
+        "copies stay on one side of the split; nothing to predict is an error with its reason",
+        [
+            "tests/data/prepare/test_held_out.py",
+            "tests/pretrain/training/test_targets.py",
+        ],
+    ),
 }
