@@ -15,7 +15,7 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         "no row repeated, none missing",
         [
             "tests/data/test_pipeline.py::test_ledger",
-            "tests/data/test_pipeline.py::test_tensorflow_gives_the_same_batches_from_any_step",
+            "tests/data/test_pipeline.py::test_a_feed_gives_the_same_batches_from_any_step",
         ],
     ),
     3: (

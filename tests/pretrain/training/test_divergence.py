@@ -288,8 +288,8 @@ def poisoned_feed(monkeypatch):
     """Return poisoned(steps): these have a NaN among their weights in every run."""
 
     def poison_steps(steps):
-        def feed_poisoned(stream, mesh, start, stop):
-            for number, batch in prefetch_to_devices(stream, mesh, start, stop):
+        def feed_poisoned(stream, mesh, start, stop, **options):
+            for number, batch in prefetch_to_devices(stream, mesh, start, stop, **options):
                 if number + 1 in steps:
                     batch = batch | {"label_weights": batch["label_weights"] * jnp.float32(jnp.nan)}
                 yield number, batch
