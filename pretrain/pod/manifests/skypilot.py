@@ -19,7 +19,7 @@ SETUP = """\
 command -v uv >/dev/null || python3 -m pip install --user uv
 export PATH="$HOME/.local/bin:$PATH"
 uv venv --allow-existing --seed --python 3.11 .venv
-.venv/bin/python -m pip install -c constraints.txt -e '.[{extra}]'
+.venv/bin/python -m pip install -c constraints.txt -e '.[{extra},tfdata]'
 """
 
 
