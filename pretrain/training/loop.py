@@ -296,6 +296,7 @@ def evaluate_or_stop(
 
     One of several processes raises the error: the others wait for it in the evaluation.
     """
+    context.check_row(context.log.wait_for_step())
     try:
         return evaluate_step(context, state, step)
     except (ValueError, OSError) as error:
@@ -307,7 +308,6 @@ def evaluate_or_stop(
 
 def evaluate_step(context: TrainContext, state: TrainState, step: int) -> dict[str, float]:
     """Evaluate the state after `step`, log the scores and count them for early stopping."""
-    context.check_row(context.log.wait_for_step())
     scores = context.evaluate_heldout(state.params, step)
     context.log.log_scores(scores)
     # An evaluation at the end of a run that stops between two regular ones does not count, and
