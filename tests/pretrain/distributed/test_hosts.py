@@ -190,7 +190,8 @@ def start_processes(root, words, joined=by_jax, code=None):
                 code[i]
                 + "import sys; from pretrain.__main__ import main; sys.exit(main(sys.argv[1:]))"
             )
-            command["args"] = [sys.executable, "-c", program, *command["args"][3:]]
+            arguments = command["args"][command["args"].index("pretrain") + 1 :]
+            command["args"] = [sys.executable, "-c", program, *arguments]
         processes.append(forks.Popen(**command, cwd=root))
     return processes
 
