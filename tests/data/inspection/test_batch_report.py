@@ -178,8 +178,13 @@ def read_on(batch, stream):
     batch["backward_labels"][:, 1:] = batch["backward_ids"][:, :-1]
 
 
+def name_next_id(ids, stream):
+    """Return other ids of the vocabulary."""
+    return np.where(ids + 1 < stream.vocabulary.size, ids + 1, ids - 1)
+
+
 def skip_word(batch, stream):
-    batch["backward_labels"][:, 3] += 1
+    batch["backward_labels"][:, 3] = name_next_id(batch["backward_labels"][:, 3], stream)
 
 
 def flip_labels(batch, stream):
@@ -215,7 +220,7 @@ def shift_sentinels(batch, stream):
 
 
 def swap_tokens(batch, stream):
-    batch["labels"][:, 1] += 1
+    batch["labels"][:, 1] = name_next_id(batch["labels"][:, 1], stream)
 
 
 def leave_out(batch, stream):

@@ -217,7 +217,7 @@ def test_predict_refuses_input_that_the_model_does_not_read(tuned, tmp_path, cap
     )
     assert "b.jsonl:2: expected s and t, each a text; this has 's'" in capsys.readouterr().err
     assert (
-        main([*predict, "--input", write_json_lines(tmp_path / "c.jsonl", [{"s": "a", "t": " "}])])
+        main([*predict, "--input", write_json_lines(tmp_path / "c.jsonl", [{"s": "", "t": " "}])])
         == 2
     )
     assert "c.jsonl:1 is empty" in capsys.readouterr().err
@@ -714,6 +714,8 @@ def test_models_without_a_head_are_refused(tmp_path, capsys):
                 "classification",
                 "--train",
                 train,
+                "--heldout",
+                write_json_lines(tmp_path / "dev.jsonl", [{"text": "a cat", "label": "x"}]),
                 "--workdir",
                 str(tmp_path / "w"),
             ]

@@ -321,8 +321,8 @@ def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
 def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
     from pretrain.distributed.device_feed import prefetch_to_devices
 
-    def feed_slowly(*args):
-        for i, item in enumerate(prefetch_to_devices(*args)):
+    def feed_slowly(*args, **options):
+        for i, item in enumerate(prefetch_to_devices(*args, **options)):
             time.sleep(0.5 * (i == 1))
             yield item
 
@@ -336,7 +336,7 @@ def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
 
 
 def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp_path, monkeypatch):
-    def feed_host_arrays(stream, mesh, start, stop):
+    def feed_host_arrays(stream, mesh, start, stop, **options):
         yield from ((step, stream.build_batch(step)) for step in range(start, stop))
 
     monkeypatch.setattr("pretrain.training.loop.prefetch_to_devices", feed_host_arrays)
