@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from data.store.reader import Store
-from data.vocabulary import sentencepiece
+from data.vocabulary.layouts import SENTENCEPIECE_LAYOUTS
 from tests.store_files import generation_folder
 
 # Other tokens with the same number of ids; fewer ids; the same tokens with two special ids exchanged.
@@ -23,7 +23,7 @@ def other_store(request, tiny_store, tmp_path_factory):
     """Return the path of a sound token store with another vocabulary."""
     size, algorithm, ids = OTHERS[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sentencepiece.LAYOUTS, "bert", sentencepiece.LAYOUTS["bert"] | ids)
+        patch.setitem(SENTENCEPIECE_LAYOUTS, "bert", SENTENCEPIECE_LAYOUTS["bert"] | ids)
         return tiny_store(tmp_path_factory.mktemp("other") / "store", "bert", size, algorithm).path
 
 

@@ -1,4 +1,5 @@
 import json
+import mmap
 import os
 from types import SimpleNamespace
 
@@ -28,7 +29,7 @@ def list_documents(split) -> list[list[list[int]]]:
 def test_a_written_store_is_read_back(store, documents):
     train, held = store.open_split("train"), store.open_split("heldout")
     assert list_documents(train) == documents[:36] and list_documents(held) == documents[36:]
-    assert train.tokens.dtype == np.uint16 and isinstance(train.tokens, np.memmap)
+    assert train.tokens.dtype == np.uint16 and isinstance(train.tokens.base.obj, mmap.mmap)
     assert train.document_starts.dtype == train.sentence_starts.dtype == np.int64
     assert train.document_starts[-1] == train.sentence_starts[-1] == len(train.tokens)
     assert train.sources == (MixtureSource("documents", (0, 36), 1.0),) and held.sources == (
