@@ -34,11 +34,21 @@ import dataclasses
 import functools
 import gc
 import pathlib
+import signal
 import sys
 
 import pytest
 
 from tests import draws, forks  # noqa: F401 - draws sets the profile of hypothesis
+
+# What a caller ignores (`nohup`, `command &` in a script), the processes of tests would ignore too.
+for number, handler in (
+    (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGINT, signal.default_int_handler),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 ROOT = pathlib.Path(__file__).parent.parent
 # The slowest files, slowest first. `launch.sh test` starts with them, so that its two processes
