@@ -41,11 +41,11 @@ from benchmarks.results_pages import add_result
 from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm
-from data.pipeline import BUILT_TOKENS, GROUP_TOKENS, MAX_BATCHES, Stream
-from data.read_ahead import ENDLESS
+from data.pipeline import Stream
+from data.read_ahead import BUILT_TOKENS, ENDLESS, MAX_BATCHES
 from data.store.reader import Store
 from data.tensorflow_import import import_tensorflow
-from data.tf_dataset import build_many
+from data.tf_dataset import GROUP_TOKENS, build_many
 from pretrain.config import load
 from pretrain.distributed.device_feed import prefetch_to_devices
 from pretrain.distributed.sharding import make_mesh
