@@ -131,7 +131,8 @@ def _make_unknown_key_error(
     node: Any, override: Override, fields: Mapping[str, Any]
 ) -> ConfigError:
     name, key = override.names[0], override.key
-    close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, fields, n=3, cutoff=0.5)
+    close.sort(key=lambda field: sorted(field) != sorted(name))  # swapped letters come first
     place = type(node).__name__ if fields else f"{key.rpartition('.')[0]} is a value and"
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ConfigError(
