@@ -9,7 +9,6 @@ import keyword
 from collections.abc import Sequence
 from typing import Any
 
-from data.store.atomic import DISK_ERRORS
 from pretrain.command import PROGRAM
 
 # {verb: help text}. Its module is imported when the verb is called, so that `--help` needs neither
@@ -72,6 +71,8 @@ def explain_disk_error(error: Exception, args: argparse.Namespace) -> str:
 
     Libraries that draw and pack write to open files, whose errors have no names.
     """
+    from data.store.atomic import DISK_ERRORS  # `data` may be a file of the caller
+
     if not isinstance(error, OSError) or error.filename or error.errno not in DISK_ERRORS:
         return ""
     given = (vars(args).get(name) for name in ("output", "images", "workdir"))
