@@ -1,6 +1,7 @@
 """ELMo by the verbs: words that no vocabulary has keep their characters, from text to labels."""
 
 import json
+import pathlib
 
 import jax
 import numpy as np
@@ -88,7 +89,10 @@ def test_a_label_is_learned_from_the_characters_of_unknown_words(
     learned, and all else of the encoder stays bit for bit.
     """
     labels = str(tmp_path / "labels")
-    words = ["--task", "classification", "--train", examples, "--heldout", examples]
+    heldout = tmp_path / "heldout.jsonl"  # the same examples: another file has to hold them
+    lines = pathlib.Path(examples).read_text().splitlines()
+    heldout.write_text("\n".join(reversed(lines)))
+    words = ["--task", "classification", "--train", examples, "--heldout", str(heldout)]
     settings = ["optimizer.learning_rate=0.03", "data.batch_size=8", "model.dropout=0"]
     settings += ["model.encoder.dropout=0", "data.objective.length=8", "evaluate.every=60"]
     settings += ["checkpoint.every=60", "train.steps=60"]
