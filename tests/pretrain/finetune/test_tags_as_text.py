@@ -75,7 +75,13 @@ def vocabulary():
 
 def read_task(file, scheme=None, columns=None):
     return TASKS["tagging"].read_examples(
-        SimpleNamespace(columns=columns, labels=None, scheme=scheme, on_bad_example="refuse"),
+        SimpleNamespace(
+            columns=columns,
+            labels=None,
+            scheme=scheme,
+            on_bad_example="refuse",
+            file_format=None,
+        ),
         file,
         file,
         0.5,

@@ -130,7 +130,9 @@ def test_unknown_columns_and_labels_of_a_task_are_refused(
 
 def make_arguments(task, **options):
     defaults = dict.fromkeys(("columns", "labels", "prefix", "scheme"))
-    return SimpleNamespace(**{"task": task, "on_bad_example": "refuse"} | defaults | options)
+    return SimpleNamespace(
+        **{"task": task, "on_bad_example": "refuse", "file_format": None} | defaults | options
+    )
 
 
 def make_choice(label):
