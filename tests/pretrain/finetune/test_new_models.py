@@ -211,7 +211,7 @@ def refuse(capsys, workdir, status):
         ("the 1 2 3 4\nfox 1 2 nan 4\n", ":2: the vector of 'fox' has a number that is not finite"),
         ("", ": has no word vectors"),
         ("THE 1 2 3 4\n", ": none of its 1 words is one of the 10 of the texts"),
-        (b"\xff\xfe\x00binary", ":1: not UTF-8"),
+        (b"\xff\xfd\x00binary", ":1: not UTF-8"),
     ],
 )  # fmt: skip
 def test_damaged_vectors_are_refused(files, tmp_path, capsys, text, message):

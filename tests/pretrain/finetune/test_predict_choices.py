@@ -151,7 +151,7 @@ GOOD = make_questions(8, 2)
         (GOOD, GOOD, ["--labels", "a,b"], "--columns and --labels are not for multiple_choice"),
         (
             GOOD,
-            GOOD,
+            GOOD[:1],
             ["data.objective.choices=4"],
             "its questions have 3 choices; data.objective.choices=4",
         ),
