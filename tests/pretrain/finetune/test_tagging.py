@@ -181,7 +181,7 @@ GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
             ["--labels", "O,B-y"],
             "train.conll:2: the tag 'B-x' is not one of 'O', 'B-y'",
         ),
-        (GOOD, GOOD, ["data.objective.length=2"], "tagging: length=2"),
+        (GOOD, GOOD[:1], ["data.objective.length=2"], "tagging: length=2"),
         (
             GOOD,
             GOOD[1:],
