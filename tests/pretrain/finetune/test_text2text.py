@@ -481,7 +481,7 @@ def test_invalid_metrics_and_files_of_text_are_refused(pretrained, tmp_path, cap
         check_metrics(("f1",), *find_metric_kind(classes, T5))
     with pytest.raises(
         ConfigError,
-        match="accuracy is a metric of classification.*; the metrics of text2text are bleu, rouge1",
+        match="accuracy is a metric of classification.*; the metrics of text2text are bleu, bleu_13a",
     ):
         check_metrics(("accuracy",), *find_metric_kind(Text2Text(), T5))
     task = TASKS["text2text"]
@@ -496,7 +496,13 @@ def test_invalid_metrics_and_files_of_text_are_refused(pretrained, tmp_path, cap
         with pytest.raises(ValueError, match=message):
             task.read_examples(
                 Namespace(
-                    **dict(columns=None, labels=None, prefix=None, on_bad_example="refuse")
+                    **dict(
+                        columns=None,
+                        labels=None,
+                        prefix=None,
+                        on_bad_example="refuse",
+                        file_format=None,
+                    )
                     | changed
                 ),
                 train,
@@ -510,7 +516,9 @@ def test_invalid_metrics_and_files_of_text_are_refused(pretrained, tmp_path, cap
         ValueError, match="alike.jsonl: all 2 examples have the label 'b'; nothing can be learned"
     ):
         task.read_examples(
-            Namespace(columns=None, labels=None, prefix=None, on_bad_example="refuse"),
+            Namespace(
+                columns=None, labels=None, prefix=None, on_bad_example="refuse", file_format=None
+            ),
             alike,
             None,
             0.5,
