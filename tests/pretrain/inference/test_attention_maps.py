@@ -225,7 +225,9 @@ def make_panel(*texts):
 
 def test_pictures(tmp_path, spied):
     imshow = spied(pytest.importorskip("matplotlib.axes").Axes, "imshow")
-    args = Namespace(images=tmp_path / "png", layers=[2], heads=[2, 1], overwrite=False)
+    args = Namespace(
+        images=tmp_path / "png", layers=[2], heads=[2, 1], overwrite=False, input=None, texts=[]
+    )
     weights_NHLM = np.random.default_rng(0).dirichlet(np.ones(2), size=(3, 2, 2)).astype(np.float32)
     panels = [
         [make_panel("the", "$\\nothing{$")._replace(weights_NHLM=weights_NHLM)]

@@ -159,7 +159,7 @@ def test_nothing_is_drawn_where_an_image_exists(tmp_path):
     pytest.importorskip("matplotlib")
     taken = tmp_path / "image_2.png"
     taken.touch()
-    args = Namespace(images=tmp_path, heads=None, overwrite=False)
+    args = Namespace(images=tmp_path, heads=None, overwrite=False, input=None, texts=[])
     with pytest.raises(FileExistsError, match="image_2.png exists"):
         [*draw_maps(args, [make_maps("a"), make_maps("b")], [1])]
     assert [*tmp_path.iterdir()] == [taken]
