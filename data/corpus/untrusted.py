@@ -51,7 +51,8 @@ def read_bounded(path: Any, limit: int = MAX_SETTINGS_BYTES) -> bytes:
         return path.read_bytes()
     with open_regular(path) as file:
         check_size(path, os.fstat(file.fileno()).st_size, limit)
-        content = file.read(limit + 1)  # it may grow meanwhile
+        # It may grow meanwhile; `read` takes the memory of all that it is asked for.
+        content = file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
     check_size(path, len(content), limit)
     return content
 
