@@ -64,7 +64,8 @@ def test_it_trains_and_comes_back_from_an_export(place):
 def test_its_logits_are_those_of_transformers(place):
     transformers = pytest.importorskip("transformers")
     torch = pytest.importorskip("torch")
-    found = np.load(place / "logits.npz")
+    with np.load(place / "logits.npz") as file:
+        found = dict(file)
     peer = transformers.ErnieForMaskedLM.from_pretrained(place / "hf").eval()
     with torch.no_grad():
         expected = peer(torch.tensor(found["tokens"])).logits.numpy()
