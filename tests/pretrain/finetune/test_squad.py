@@ -483,12 +483,12 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
         for one in (first, *first.overflowing)
     ]
     assert stream.num_rows == len(expected) > len(PAIRS) + 6
-    assert (
-        f"truncated: {len(PAIRS)} questions that are longer than 3 tokens"
-        in truncation_report.describe_stream(
-            stream_of(with_questions(trained, 3), tmp_path / "short")
-        )
+    lines = truncation_report.describe_stream(
+        stream_of(with_questions(trained, 3), tmp_path / "short")
     )
+    assert [line for line in lines if "unknown to the vocabulary" not in line] == [
+        f"truncated: {len(PAIRS)} questions that are longer than 3 tokens"
+    ]
     for i, encoding in enumerate(expected):
         assert batch["token_ids"][i, batch["attention_mask"][i]].tolist() == encoding.ids
         if name != "roberta":
