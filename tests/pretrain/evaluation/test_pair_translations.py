@@ -172,6 +172,7 @@ def test_other_metrics_are_refused(trained, tmp_path):
         run, evaluate=Evaluate(metrics=("accuracy",)), checkpoint=Checkpoint()
     )
     with pytest.raises(
-        ConfigError, match="the metrics of seq2seq are bleu, rouge1, rouge2, rougeL"
+        ConfigError,
+        match="the metrics of seq2seq are bleu, bleu_13a, bleu_zh, bleu_char, rouge1, rouge2, rougeL",
     ):
         train(run, tmp_path / "w")

@@ -281,8 +281,8 @@ def test_a_rewound_run_begins_with_zero_state(saved, tmp_path, monkeypatch):
 
     feed, usual, seen = loop.prefetch_to_devices, TrainContext.restore_last_good, []
 
-    def feed_broken(stream, mesh, start, stop):
-        for step, batch in feed(stream, mesh, start, stop):
+    def feed_broken(stream, mesh, start, stop, **options):
+        for step, batch in feed(stream, mesh, start, stop, **options):
             poison = jax.numpy.float32(np.nan if step in (5, 6) else 1)
             yield step, batch | {"label_weights": batch["label_weights"] * poison}
 
