@@ -85,18 +85,13 @@ def test_a_block_is_executed_or_has_a_reason(page):
         assert block.reason is None or len(block.reason) > 10, f"{block.name} gives no reason"
 
 
-def find_head_rows(page):
-    """Return the first words of the rows of a page's first table."""
-    rows = re.split(r"\n\n", (ROOT / page).read_text().partition("| | |\n|---|---|\n")[2])[0]
-    return re.findall(r"^\| (\w+) \| \S", rows, re.MULTILINE)
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
 def test_a_page_with_commands_begins_with_what_they_need_and_take(page):
     first = (ROOT / page).read_text().partition("```")[0]
     if any(block.language in RUN for block in read_blocks(page)):
-        assert "| needs |" in first and "| takes |" in first
-        assert {"needs", "takes"} <= set(find_head_rows(page))
+        line = re.search(r"^\*\*Needs\*\* \S.* \*\*Takes\*\* \S.*$", first, re.MULTILINE)
+        table = "| needs |" in first and "| takes |" in first  # pages that were not rewritten yet
+        assert line or table, f"{page} lacks its line: **Needs** ... **Makes** ... **Takes** ..."
 
 
 @pytest.mark.parametrize("verb", VERBS)
