@@ -10,11 +10,11 @@ from pretrain.cli.verbs import (
     WITHOUT_JAX,
     describe_unknown,
     explain_disk_error,
+    format_help,
     import_verb,
     is_result_printed,
     parse_arguments,
 )
-from pretrain.command import PROGRAM
 from pretrain.distributed import process_identity, processes
 from pretrain.distributed.hang_notice import exit_after_error
 from pretrain.distributed.watchdog import exit_soon
@@ -91,18 +91,15 @@ def is_output_error(error: Exception) -> bool:
 
 def run_verb(argv: Sequence[str]) -> int:
     """Run one verb, or print the list of verbs, and return the exit status."""
-    usage = f"{PROGRAM} VERB ..."
+    if line := find_missing_folder() or find_hiding_file():
+        print_error(line)
+        return 2
     if not argv or argv[0] in ("-h", "--help"):
-        lines = [f"  {verb:<17}{text}" for verb, text in VERBS.items()]
-        print(f"usage: {usage}\n\nPretrain language models in JAX.\n\n" + "\n".join(lines))
-        print(f"\n`{PROGRAM} VERB --help` lists the arguments of a verb.")
+        print(format_help())
         return 0 if argv else 2
     verb, *rest = argv
     if verb not in VERBS:
         print_error(describe_unknown(verb))
-        return 2
-    if line := find_missing_folder() or find_hiding_file():
-        print_error(line)
         return 2
     silence_libraries()
     os.environ.setdefault("NO_GCE_CHECK", "true")  # TensorFlow would look for Google's machines

@@ -9,38 +9,49 @@ import keyword
 from collections.abc import Sequence
 from typing import Any
 
-from pretrain.command import PROGRAM
+from pretrain.command import PREFIX, PROGRAM
 
-# {verb: help text}. Its module is imported when the verb is called, so that `--help` needs neither
-# JAX nor TensorFlow.
-VERBS = {
-    "prepare": "tokenize text into a store",
-    "prepare-music": "turn chorales or MIDI files into a store",
-    "prepare-images": "write a store of images with labels",
-    "prepare-captions": "write a store of pictures with captions",
-    "inspect": "show a batch as text, and check it against its specification",
-    "describe": "show a resolved configuration, its parameters, FLOPs and tokens, or all keys",
-    "plan": "compile for a TPU slice without having it: memory and bounds on speed",
-    "train": "start or continue training in a workdir",
-    "evaluate": "evaluate a checkpoint on the whole held-out part",
-    "average": "average the last checkpoints of a run into a new workdir",
-    "predict": "fill masks, generate text or predict labels with a checkpoint",
-    "compose": "continue a piece of music, as MIDI and as a piano roll",
-    "features": "write the hidden states of any layers for a file of texts",
-    "attention": "draw the attention weights of every layer and head for a text",
-    "senses": "draw one word of many sentences by PCA and t-SNE of its states",
-    "cells": "colour a text by the cells of an LSTM that know most of its properties",
-    "finetune": "fine-tune a pretrained model on GLUE or your own data",
-    "glue": "make the GLUE table of fine-tuned runs, and the files of a submission",
-    "distil": "start a run that distils a trained model into a smaller one",
-    "export": "write a checkpoint as a Hugging Face folder",
-    "push": "upload a checkpoint to the Hugging Face Hub",
-    "import": "start a workdir from a Hugging Face folder, or from the Hub",
-    "report": "draw the curves of a run",
-    "pod": "create a TPU pod, run on all its workers, and restart it when it is lost",
-    "local": "run another verb in N processes on this machine, as on a pod's hosts",
-    "doctor": "show versions, devices and missing libraries",
+# {group: {verb: help text}}, in the order of `--help`. A verb's module is imported when the verb is
+# called, so that `--help` needs neither JAX nor TensorFlow.
+GROUPS = {
+    "Start": {
+        "prepare": "turn text into a token store",
+        "prepare-music": "turn chorales or MIDI files into a token store",
+        "prepare-images": "turn labelled images into a store",
+        "prepare-captions": "turn pictures with captions into a store",
+        "describe": "list the configurations; show one with its size and FLOPs",
+        "inspect": "show a batch as text and check it, before you train",
+        "doctor": "show versions, devices and missing libraries",
+    },
+    "Train": {
+        "train": "start or resume a run",
+        "finetune": "fine-tune a pretrained model on GLUE or your own data",
+        "import": "start a run from a Hugging Face model",
+        "distil": "start a run that distils a trained model to a smaller one",
+        "average": "average the last checkpoints of a run into a new run",
+    },
+    "Use": {
+        "evaluate": "score a checkpoint on the whole held-out part",
+        "predict": "fill masks, generate text or predict labels",
+        "compose": "continue a piece of music, as MIDI and as a piano roll",
+        "glue": "make the GLUE table of fine-tuned runs, and a submission",
+        "export": "write a checkpoint as a Hugging Face folder",
+        "push": "upload a checkpoint to the Hugging Face Hub",
+    },
+    "Look inside": {
+        "report": "draw the loss curves of one or more runs",
+        "features": "write hidden states of any layers for a file of texts",
+        "attention": "draw the attention weights of every layer and head",
+        "senses": "draw one word in many sentences, by PCA and t-SNE",
+        "cells": "colour a text by the most telling cells of an LSTM",
+    },
+    "Clusters": {
+        "plan": "plan memory and speed of a TPU slice that you do not have",
+        "pod": "create a TPU pod, run on it, and replace it when it is lost",
+        "local": "run a verb in N processes on this machine, as a pod does",
+    },
 }
+VERBS = {verb: text for group in GROUPS.values() for verb, text in group.items()}
 
 # Verbs for which the settings of JAX do not matter, or which report on them.
 WITHOUT_JAX = (
@@ -49,6 +60,27 @@ WITHOUT_JAX = (
 # Without `--output` the result of these is what they print: they end when nobody can read it. The
 # results of the others are files: they go on without what they print (pretrain/lost_output.py).
 PRINTING = ("inspect", "describe", "plan", "evaluate", "predict", "doctor")
+
+
+def format_help() -> str:
+    """Return the text of `--help`: a first run, then the verbs in groups."""
+    first_run = importlib.import_module(f"{PREFIX}configs").FIRST_RUN
+    lines = [
+        f"usage: {PROGRAM} VERB ...",
+        "",
+        "Pretrain and fine-tune language models in JAX.",
+        "",
+        "Start here, with four commands (minutes on a CPU):",
+        *(f"  {PROGRAM} {words}" for words in first_run),
+    ]
+    for group, verbs in GROUPS.items():
+        lines += ["", group, *(f"  {verb:<18}{text}" for verb, text in verbs.items())]
+    lines += [
+        "",
+        f"`{PROGRAM} describe --list` lists all configurations.",
+        f"`{PROGRAM} VERB --help` explains the arguments of a verb.",
+    ]
+    return "\n".join(lines)
 
 
 def describe_unknown(verb: str) -> str:

@@ -2,9 +2,12 @@
 
 import argparse
 import errno
+import itertools
 import json
 import math
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -14,7 +17,7 @@ import pytest
 
 from models import build
 from pretrain.__main__ import VERBS, main
-from pretrain.cli.verbs import explain_disk_error, import_verb
+from pretrain.cli.verbs import explain_disk_error, import_verb, parse_arguments
 from pretrain.config import load
 from pretrain.reporting.curve_images import smooth_values
 from pretrain.reporting.curves import extract_series, list_curves
@@ -174,6 +177,27 @@ def test_help_names_every_verb_quickly(root, capsys):
         )
         times.append(time.perf_counter() - start)
     assert min(times) < 1.0
+
+
+def test_help_begins_with_a_first_run_and_groups_the_verbs(capsys):
+    assert main(["--help"]) == 0
+    output = capsys.readouterr().out
+    assert all(len(line) <= 80 for line in output.splitlines())
+    first, *groups = re.split(r"\n\n(?=Start\n|Train\n|Use\n|Look inside\n|Clusters\n)", output)
+    assert "Start here" in first and "describe --list" in groups[-1]
+    commands = re.findall(r"^  python -m pretrain (.*)$", first, re.MULTILINE)
+    assert [shlex.split(words)[0] for words in commands] == [
+        "prepare",
+        "inspect",
+        "train",
+        "predict",
+    ]
+    for words in commands:
+        verb, *rest = shlex.split(words)
+        parse_arguments(verb, rest)
+    names = [re.findall(r"^  ([\w-]+)  ", group, re.MULTILINE) for group in groups]
+    assert len(names) == 5 and sorted(itertools.chain(*names)) == sorted(VERBS)
+    assert [group[0] for group in names] == ["prepare", "train", "evaluate", "report", "plan"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
