@@ -194,7 +194,7 @@ def build_rows(tokens: np.ndarray, starts: np.ndarray, stream: Stream, key_B: np
     source = MixtureSource("composed", (0, len(key_B)), 1.0)
     split = Split(tokens, starts, starts, (source,))
     objective: Objective = stream.objective
-    if getattr(objective, "shuffled", False):
+    if objective.shuffled:
         raise ValueError(
             f"{objective.name}: the sentences of a text that is not from a token store are not "
             "known: set data.objective.shuffled=false, or prepare a store of the texts"

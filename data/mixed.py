@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from data import batch_spec
 from data.objectives import OBJECTIVES
-from data.objectives.objective import Objective
+from data.objectives.objective import Objective, ObjectiveDefaults
 
 if TYPE_CHECKING:
     AnyObjective = Objective
@@ -42,7 +42,7 @@ class MixedPart:
 
 
 @dataclass(frozen=True)
-class Mixed:
+class Mixed(ObjectiveDefaults):
     """Several objectives for one model, each with its share of every batch's rows."""
 
     name: ClassVar[str] = "mixed"
@@ -72,12 +72,12 @@ class Mixed:
                 raise ValueError(f"{part.name}: share={part.share}; it must be above 0")
             if part.loss_weight is not None and not 0 <= part.loss_weight < float("inf"):
                 raise ValueError(f"{part.name}: loss_weight={part.loss_weight}; it is at least 0")
-            if hasattr(part.objective, "columns"):
+            if part.objective.reads_examples:
                 raise ValueError(
                     f"{part.name} learns from labelled examples, and a mixture is of objectives "
                     "that need none; finetune takes several tasks"
                 )
-            if getattr(part.objective, "order", "shuffled") == "lanes":
+            if part.objective.order == "lanes":
                 raise ValueError(
                     f"{part.name}: order=lanes; a mixture carries no state between steps, "
                     "so its rows are shuffled"

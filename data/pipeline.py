@@ -172,10 +172,9 @@ class Stream:
           row_B: int64 [B], numbers of rows of the table.
           key_B: uint64 [B], keys of their masks, spans or pairs.
         """
-        repeats = getattr(self.objective, "repeats", 1)
+        repeats, dupe_factor = self.objective.repeats, self.objective.dupe_factor
         position_B, repeat_B = np.divmod(position_B, repeats)
         source_B, epoch_B, row_B = self.load_rows(position_B)
-        dupe_factor = getattr(self.objective, "dupe_factor", 0)
         version_B = epoch_B % dupe_factor if dupe_factor else epoch_B
         key_B = hashing.derive_keys(self.seed, order.DRAW_KEY, source_B, version_B, row_B)
         return row_B, key_B if repeats == 1 else hashing.derive_keys(key_B, repeat_B)

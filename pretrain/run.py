@@ -114,9 +114,7 @@ def validate_run(run: Run) -> None:
         check_objective(run.model, objective)
     if isinstance(run.data.objective, Mixed):
         check_mixture(run)
-    if getattr(run.data.objective, "order", "shuffled") == "lanes" and not getattr(
-        run.model, "keeps_state", False
-    ):
+    if run.data.objective.order == "lanes" and not run.model.keeps_state:
         raise ConfigError(
             "data.objective.order=lanes is for models that carry a state between steps, and a "
             f"{type(run.model).__name__} carries none"
@@ -203,8 +201,7 @@ def check_patches(model: Any, objective: Any) -> None:
 
     An objective that does has a `patch_size`.
     """
-    predicts = getattr(model, "predicts_patches", False)
-    patch_size = getattr(objective, "patch_size", None)
+    predicts, patch_size = model.predicts_patches, objective.patch_size
     name = type(objective).__name__
     if predicts and patch_size is None:
         raise ConfigError(
@@ -224,11 +221,11 @@ def check_patches(model: Any, objective: Any) -> None:
 
 def check_characters(model: Any, objective: Any) -> None:
     """Raise ConfigError unless rows have what a model reads: characters of words, or ids."""
-    expected, found = model.characters, getattr(objective, "characters", 0)
+    expected, found = model.characters, objective.characters
     if expected == found:
         return
-    name = type(getattr(model, "encoder", model)).__name__
-    if not hasattr(objective, "characters"):
+    name = type(model.backbone).__name__
+    if not objective.can_spell:
         raise ConfigError(
             f"data.objective: a {name} reads words by their characters, and the rows of "
             f"{type(objective).__name__} have none"
@@ -242,7 +239,7 @@ def check_characters(model: Any, objective: Any) -> None:
 
 def is_mixing(model: Any) -> bool:
     """Return whether a model, or the encoder of a fine-tuned one, mixes the positions of a row."""
-    return getattr(getattr(model, "encoder", model), "mixes_positions", False)
+    return model.backbone.mixes_positions
 
 
 def check_mixture(run: Run) -> None:

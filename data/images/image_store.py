@@ -87,7 +87,7 @@ class ImageStore(Store):
         Raises:
           ValueError: the objective reads texts, or the split is empty.
         """
-        if not hasattr(objective, "make_image_rows"):
+        if not objective.reads_images:
             raise ValueError(
                 f"{self.path} is a store of images, and {type(objective).__name__} reads texts: "
                 "choose an objective of images (docs/pictures.md)"

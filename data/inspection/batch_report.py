@@ -44,7 +44,7 @@ def inspect_batches(
     if checks[0].passed and checks[1].passed:
         restored = [restore_batch(stream, inspected) for inspected in seen]
         checks += objective.measure_batches(stream, restored, token_id)
-        shown = restored[0] if getattr(objective, "characters", 0) else seen[0]
+        shown = restored[0] if stream.objective.characters else seen[0]
         rendered = [
             objective.render_row(stream, shown, i) for i in range(min(rows, len(shown.row_B)))
         ]

@@ -101,7 +101,7 @@ class MusicStore(Store):
         rows, semitones = super().open_rows(split, objective), self.music.get("transpose")
         if split != "train" or not semitones:
             return rows
-        if getattr(objective, "order", "shuffled") == "lanes":
+        if objective.order == "lanes":
             raise ValueError(
                 f"{self.path}: rows on lanes continue each other, but each is transposed by a "
                 "distance of its own: set data.objective.order=shuffled, or prepare the store "

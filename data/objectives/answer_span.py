@@ -28,6 +28,7 @@ class AnswerSpan(Objective):
 
     name: ClassVar[str] = "answer_span"
     text_documents: ClassVar[str] = ""
+    reads_examples: ClassVar[bool] = True
     description: ClassVar[str] = (
         "where answers to questions begin and end, "
         "rows of {length} that share {stride} tokens of a longer context"

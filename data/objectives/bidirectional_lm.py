@@ -41,6 +41,7 @@ class BidirectionalLm(Objective):
     name: ClassVar[str] = "bidirectional_lm"
     scored_tokens: ClassVar[str] = "all"
     description: ClassVar[str] = "the next and the previous word, rows of {length} across sentences"
+    can_spell: ClassVar[bool] = True
     # L: words of a row; each direction predicts the next word that it reads at each.
     length: int = 20
     # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before. Training
@@ -49,7 +50,7 @@ class BidirectionalLm(Objective):
     # On lanes: probability with which a row of training begins with states of zeros, as the texts
     # of a task do; 0 as in the released code.
     zero_state_rate: float = 0.0
-    # Characters of a word, which a model of characters reads in place of its id; 0: the id.
+    # Characters per word, for models that read words by characters; 0: ids.
     characters: int = 50
 
     def axis_sizes(self) -> dict[str, int]:

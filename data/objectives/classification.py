@@ -30,6 +30,8 @@ class Classification(Objective):
 
     name: ClassVar[str] = "classification"
     text_documents: ClassVar[str] = ""
+    reads_examples: ClassVar[bool] = True
+    can_spell: ClassVar[bool] = True
     description: ClassVar[str] = "the labels of examples, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128

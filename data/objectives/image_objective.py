@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from data.images.image_files import MODES, check_pillow
 from data.objectives.objective import BuildBatch, Objective
@@ -23,6 +23,7 @@ class ImageObjective(Objective):
 
     unit: ClassVar[str] = "images"
     text_documents: ClassVar[str] = ""
+    reads_images: ClassVar[bool] = True
     SHARES: ClassVar[tuple[str, ...]] = ("crop_ratio", "min_area")
 
     size: int = 224  # [pixels] height and width of an image
@@ -48,6 +49,10 @@ class ImageObjective(Objective):
             f"{self.name} reads images, and this is a token store: "
             "`prepare-images SOURCE --output STORE` writes a store of images"
         )
+
+    def list_image_options(self) -> dict[str, Any]:
+        """Return how an exported image processor crops."""
+        return {"crop_ratio": self.crop_ratio}
 
     def check_settings(self) -> None:
         """Raise a ValueError for a setting out of its range, or if Pillow is missing."""

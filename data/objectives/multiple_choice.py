@@ -30,6 +30,7 @@ class MultipleChoice(Objective):
 
     name: ClassVar[str] = "multiple_choice"
     text_documents: ClassVar[str] = ""
+    reads_examples: ClassVar[bool] = True
     description: ClassVar[str] = "the right one of {choices} choices, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP]s included; a longer one is cut as a pair of texts is, and
     # its question is counted.

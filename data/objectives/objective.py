@@ -22,7 +22,62 @@ BuildBatch = Callable[[np.ndarray, np.ndarray], Batch]  # (row_B, key_B) -> batc
 TokenId = Callable[[str], int | None]  # piece -> its id in a tokenizer
 
 
-class Objective(abc.ABC):
+class ObjectiveDefaults:
+    """What general parts ask of an objective or a mixture, with the answers of most.
+
+    An objective overrides a member by a field, where its configuration decides, or by a ClassVar.
+
+    reads_examples: whether its rows are labelled examples
+    reads_images: whether its rows are images: it then has `make_image_rows`
+    reads_captions: whether its rows are texts with pictures
+    can_spell: whether `characters` is a setting
+    rows: how texts become rows, where there is a choice
+    length: tokens of a row, where rows have a length
+    repeats: how often in a row a row is read, each time with other draws
+    dupe_factor: how many versions of a row there are; 0: a new one in each epoch
+    order: "shuffled"; or "lanes", where row i of a batch continues row i of the batch before
+    zero_state_rate: probability that a row on lanes begins with a state of zeros
+    characters: how many characters of a word the model reads; 0: it reads ids
+    shuffled: whether sentences of a text are shuffled, so that their ends must be known
+    patch_size: [pixels] of the patches that the model predicts; None: it predicts none
+    columns: names of an example's columns
+    tasks: the objectives of a model that is fine-tuned on several tasks
+    scheme: the tagging scheme, where a model writes tags
+    questions: "squad" or "squad2", where a model writes answers
+    mode: the token with which each text begins
+    body: the field that a model of articles writes
+    """
+
+    reads_examples: ClassVar[bool] = False
+    reads_images: ClassVar[bool] = False
+    reads_captions: ClassVar[bool] = False
+    can_spell: ClassVar[bool] = False
+    rows: Any = ""
+    length: Any = None
+    repeats: int = 1
+    dupe_factor: int = 0
+    order: Any = "shuffled"
+    zero_state_rate: float = 0.0
+    characters: int = 0
+    shuffled: bool = False
+    patch_size: Any = None
+    columns: tuple[str, ...] = ()
+    tasks: tuple[Any, ...] = ()
+    scheme: str = ""
+    questions: Any = ""
+    mode: str = ""
+    body: str = ""
+
+    def describe_pairs(self) -> dict[str, Any] | None:
+        """Return the settings with which a store of pairs of texts was written; None: no pairs."""
+        return None
+
+    def list_image_options(self) -> dict[str, Any]:
+        """Return the options of an export's image processor; none without images."""
+        return {}
+
+
+class Objective(ObjectiveDefaults, abc.ABC):
     """An objective: the rows of a split, the batches built from them, and how a report shows them.
 
     name:        name of the objective in commands and configurations
@@ -61,7 +116,7 @@ class Objective(abc.ABC):
     def describe_batch(self) -> dict[str, Field]:
         """Return {key: Field} of a batch, in order."""
 
-    def check_vocabulary(self, vocabulary: Vocabulary) -> None:  # noqa: B027 - may have nothing to check
+    def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
 
     @abc.abstractmethod
@@ -73,9 +128,7 @@ class Objective(abc.ABC):
           build_batch: (row_B, key_B) -> batch of those rows; the uint64 keys decide all draws.
         """
 
-    def drop_repeats(  # noqa: B027 - most rows share no target
-        self, table: Any, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
-    ) -> None:
+    def drop_repeats(self, table: Any, batch: Batch, row_B: np.ndarray, key_B: np.ndarray) -> None:
         """Set to 0 the weights of targets that another row has as well; evaluation calls this.
 
         Rows of `WindowRows` share text: `table.mark_own_tokens(row_B)` finds what is a row's alone.

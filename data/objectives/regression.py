@@ -29,6 +29,8 @@ class Regression(Objective):
 
     name: ClassVar[str] = "regression"
     text_documents: ClassVar[str] = ""
+    reads_examples: ClassVar[bool] = True
+    can_spell: ClassVar[bool] = True
     description: ClassVar[str] = "the scores of examples, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128

@@ -30,6 +30,8 @@ class Tagging(Objective):
 
     name: ClassVar[str] = "tagging"
     text_documents: ClassVar[str] = ""
+    reads_examples: ClassVar[bool] = True
+    can_spell: ClassVar[bool] = True
     description: ClassVar[str] = "the tags of words, rows of {length}"
     # L: tokens of a row, [CLS] and [SEP] included; longer sentences are truncated and counted.
     length: int = 128

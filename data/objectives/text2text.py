@@ -37,6 +37,7 @@ class Text2Text(Objective):
 
     name: ClassVar[str] = "text2text"
     text_documents: ClassVar[str] = ""
+    reads_examples: ClassVar[bool] = True
     description: ClassVar[str] = (
         "answers, written as text (inputs of {length}, answers of {target_length})"
     )

@@ -41,6 +41,7 @@ class WordsAndPictures(Objective):
 
     name: ClassVar[str] = "words_and_pictures"
     text_documents: ClassVar[str] = ""
+    reads_captions: ClassVar[bool] = True
     description: ClassVar[str] = (
         "masked words and visual tokens, and whether the picture is that of the caption; "
         "{one_sided:.0%} of the rows have masks in one part alone; rows of {length}"

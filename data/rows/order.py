@@ -97,11 +97,11 @@ def restart_rows(objective: Any, batch: Batch, key_B: np.ndarray) -> Batch:
     0.01.
 
     Args:
-      objective: its `zero_state_rate`, if it has one, is the probability.
+      objective: its `zero_state_rate` is the probability.
       batch: the rows; `is_continued` is changed in place.
       key_B: the keys of their draws.
     """
-    if (rate := getattr(objective, "zero_state_rate", 0)) and "is_continued" in batch:
+    if (rate := objective.zero_state_rate) and "is_continued" in batch:
         draw_B1 = hashing.draw_uniforms(hashing.derive_keys(key_B, hashing.ZERO_STATE), 1)
         batch["is_continued"] &= draw_B1[:, 0] >= rate
     return batch

@@ -180,10 +180,11 @@ class Store:
             table, build = objective.make_rows(part, self.vocabulary)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-        order = getattr(objective, "order", "shuffled")
         drop = functools.partial(objective.drop_repeats, table)
         restore = make_id_restorer(objective, part, self.vocabulary)
-        return RowSet(table, build, part.sources, order, part, self.vocabulary, drop, restore)
+        return RowSet(
+            table, build, part.sources, objective.order, part, self.vocabulary, drop, restore
+        )
 
     def verify_or_salvage(self, on_corrupt: Literal["refuse", "skip"]) -> "Store":
         """Return this store if its bytes are unchanged, else one without the damaged documents.

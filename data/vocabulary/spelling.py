@@ -125,7 +125,7 @@ def make_id_restorer(
 
     None: they have ids.
     """
-    if not getattr(objective, "characters", 0):
+    if not objective.characters:
         return None
     plain = dataclasses.replace(objective, characters=0)
     _, build = plain.make_rows(split, vocabulary)

@@ -5,7 +5,7 @@ own in this folder: one frozen dataclass, with the paper's numbers.
 """
 
 import dataclasses
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 TEACHER = "teacher/"  # path prefix of the parameters of a trained model, from which another learns
 
@@ -17,33 +17,73 @@ class Config:
     module: its Linen module relative to `models`, as `file:Class`. It is a name, because importing
       the module would import JAX.
     zero_fields: fields of whole numbers that may be 0.
+    vocabulary_ids: fields that depend on the vocabulary: {field: (role of a token, number to add to
+      that token's id)}.
+    mixes_positions: whether keys are mixtures of all positions of a row. Then no position can be
+      hidden from another, as in causal models and packed rows.
+    has_attention: whether the layers attend. A model that does not has no heads.
+    characters: characters per word that the model reads; 0: it reads ids.
+    length: [tokens] the longest row; None: rows may have any length.
+    labels: names of the classes or tags that a head scores; None: the model has no such head.
+    start: id of the decoder's first input.
+    is_causal: whether each token reads those before it alone. A head that scores whole rows then
+      reads the last token, and has no bias.
+    shares_layers: whether all layers have the same parameters.
     """
 
     module: ClassVar[str]
     zero_fields: ClassVar[tuple[str, ...]] = ()
+    vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
+    mixes_positions: ClassVar[bool] = False
+    has_attention: ClassVar[bool] = True
+    characters: ClassVar[int] = 0
+    length: ClassVar[Any] = None
+    labels: ClassVar[Any] = None
+    start: ClassVar[int] = 0
+    is_causal: ClassVar[bool] = False
+    shares_layers: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_sizes(self)
+
+    @property
+    def backbone(self) -> Any:
+        """The pretrained part: the encoder of a fine-tuned model, else the model itself."""
+        return self
+
+    @property
+    def num_outputs(self) -> int:
+        """The number of scores of a head, or 2."""
+        return 2
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the model carries a state from each row to the same row of the next batch.
+
+        Its module lists the Flax collections of that state as `collections`. They are initialised
+        with zeros, and are valid for the rows where the batch's `is_continued` is True.
+        """
+        return False
+
+    @property
+    def predicts_patches(self) -> bool:
+        """Whether the model predicts the mean colors of masked patches, and no classes."""
+        return False
+
+    @property
+    def frozen_params(self) -> tuple[str, ...]:
+        """Path prefixes of the parameters that no optimizer updates."""
+        return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelConfig(Config):
     """A model that can be pretrained, with the fields that every family has.
 
-    vocabulary_ids: fields that depend on the vocabulary: {field: (role of a token, number to add to
-      that token's id)}.
     not_in_tensors: sizes that are no dimension of a parameter, such as a longest distance.
-    mixes_positions: whether keys are mixtures of all positions of a row. Then no position can be
-      hidden from another, as in causal models and packed rows.
-    has_attention: whether the layers attend. A model that does not has no heads.
-    characters: of a word, which the model reads in place of its id; 0: it reads ids.
     """
 
-    vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
     not_in_tensors: ClassVar[tuple[str, ...]] = ()
-    mixes_positions: ClassVar[bool] = False
-    has_attention: ClassVar[bool] = True
-    characters: ClassVar[int] = 0
 
     vocab: int  # [ids] rows of the token embeddings, at least the number of ids in the vocabulary
     width: int = 768  # of the hidden states
@@ -60,36 +100,17 @@ class ModelConfig(Config):
         """The layers of each stack, in the order of the computation: encoder, then decoder."""
         return (self.depth,)
 
-    @property
-    def keeps_state(self) -> bool:
-        """Whether the model carries a state from each row to the same row of the next batch.
-
-        Its module lists the Flax collections of that state as `collections`. They are initialised
-        with zeros, and are valid for the rows where the batch's `is_continued` is True.
-        """
-        return False
-
-    @property
-    def frozen_params(self) -> tuple[str, ...]:
-        """Path prefixes of the parameters that no optimizer updates."""
-        return ()
-
 
 class TakesHead:
     """A model on which a fine-tuning head can be put.
 
     head_activation: of the hidden layer of a head that scores whole rows; None where the head has
       none.
-    is_causal: whether each token reads those before it alone. A head that scores whole rows then
-      reads the last token, and has no bias.
-    shares_layers: whether all layers have the same parameters.
     layers_per_block: layers that are one entry of the stack.
     is_default: whether it is the encoder of a fine-tuned model by default.
     """
 
     head_activation: ClassVar[str | None] = None
-    is_causal: ClassVar[bool] = False
-    shares_layers: ClassVar[bool] = False
     layers_per_block: ClassVar[int] = 1
     is_default: ClassVar[bool] = False
 
@@ -143,20 +164,10 @@ class ImageConfig(Config):
     C = `channels`.
     """
 
-    vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
-    mixes_positions: ClassVar[bool] = False
-    has_attention: ClassVar[bool] = True
-    characters: ClassVar[int] = 0
-
     image_size: int = 224  # [pixels] height and width of an image
     classes: int = 1000  # classes that the head scores, at least those of the data
     # The channels of an image, and how the model normalises them.
     pixels: Pixels = dataclasses.field(default_factory=Pixels)
-
-    @property
-    def predicts_patches(self) -> bool:
-        """Whether the model predicts the mean colors of masked patches, and no classes."""
-        return False
 
     @property
     def channels(self) -> int:
@@ -167,11 +178,6 @@ class ImageConfig(Config):
     def num_positions(self) -> int:
         """The number of positions to which most of the weights apply."""
         return 1
-
-    @property
-    def frozen_params(self) -> tuple[str, ...]:
-        """Path prefixes of the parameters that no optimizer updates."""
-        return ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -257,12 +263,10 @@ class WordEncoderConfig(TakesHead, Config):
         "sep_id": ("sep", 0),
     }
     zero_fields: ClassVar[tuple[str, ...]] = ("cls_id", "sep_id")
-    mixes_positions: ClassVar[bool] = False
     has_attention: ClassVar[bool] = False
     num_heads: ClassVar[int] = 1
     segments: ClassVar[int] = 1
     remat: ClassVar[bool] = False
-    characters: ClassVar[int] = 0
 
     vocab: int = 30522  # [ids] rows of the word embeddings
     width: int = 300  # of the word embeddings

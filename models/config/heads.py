@@ -28,15 +28,16 @@ class HeadedConfig(Config):
     )
     dropout: float = 0.1  # rate, of the head's input
 
+    backbone = property(lambda self: self.encoder)
     vocab = property(lambda self: self.encoder.vocab)
-    length = property(lambda self: getattr(self.encoder, "length", LIMITLESS))
+    length = property(lambda self: self.encoder.length or LIMITLESS)
     num_heads = property(lambda self: self.encoder.num_heads)
     remat = property(lambda self: self.encoder.remat)
-    characters = property(lambda self: self.encoder.characters)
+    characters: ClassVar[Any] = property(lambda self: self.encoder.characters)
     frozen_params = property(
         lambda self: tuple(f"encoder/{prefix}" for prefix in self.encoder.frozen_params)
     )
-    vocabulary_ids = property(lambda self: self.encoder.vocabulary_ids)
+    vocabulary_ids: ClassVar[Any] = property(lambda self: self.encoder.vocabulary_ids)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class SpanReaderConfig(HeadedConfig):
         check_two_directions(self.encoder, "an answer")
 
 
-def check_two_directions(encoder: TakesHead, score: str) -> None:
+def check_two_directions(encoder: Config, score: str) -> None:
     """Raise ValueError unless each state depends on the tokens after it too.
 
     score: what the head scores at each token, for the message.

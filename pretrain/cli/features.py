@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {name:<18}{array.dtype!s:<9}{list(array.shape)}")
     if features.num_cut:
         first = next(place for (place, _), cut in zip(texts, features.arrays["cut"]) if cut)
-        longest = getattr(trained.run.model, "length", None)
+        longest = trained.run.model.length
         print(
             f"{features.num_cut:,} texts are longer than the model's {longest} tokens and were "
             f"truncated, the first at {first}; the array `cut` marks them"

@@ -219,7 +219,7 @@ def score_other_part(workdir: str, step: int, source: str, task: str = "mnli") -
     from pretrain.evaluation.label_checks import open_labelled_store
     from pretrain.workdir.checkpoints import read_run
 
-    several = getattr(read_run(workdir).data.objective, "tasks", ())
+    several = read_run(workdir).data.objective.tasks
     with open_labelled_store(workdir, f"{task}={source}" if several else source) as store:
         scores = evaluate_checkpoint(workdir, step=step, store=store)[2]
     return scores[f"{task}/accuracy" if several else "accuracy"]

@@ -25,7 +25,7 @@ def check_model_sizes(
       keys: {our field: its key in config.json}.
       shapes: {name: shape of a tensor}.
     """
-    model = getattr(config, "encoder", config)
+    model = config.backbone
     largest = max((size for shape in shapes.values() for size in shape), default=0)
     for field in dataclasses.fields(model):
         value = getattr(model, field.name)
@@ -35,7 +35,7 @@ def check_model_sizes(
         if value > MAX_SIZE:
             raise ValueError(f"{key} is {value:,}; at most {MAX_SIZE:,} is read")
         if field.name.endswith("depth"):
-            _check_depth(key, value, len(shapes), getattr(model, "shares_layers", False))
+            _check_depth(key, value, len(shapes), model.shares_layers)
         elif field.name not in model.not_in_tensors and value > largest:
             raise ValueError(
                 f"{key} is {value:,}, and no dimension of the tensors is larger than {largest:,}; "

@@ -58,7 +58,7 @@ def make_generation_fn(
             unstacked_model,
             data.batch_size,
             length=data.objective.target_length,
-            start=getattr(model.config, "start", 0),
+            start=model.config.start,
             end=ids.eos,
             pad=ids.pad,
         )

@@ -21,7 +21,7 @@ ExampleIo = tuple[Callable[..., Any], Callable[..., Any]]
 
 def check_labels(run: Run, source: Source) -> None:
     """Raise ConfigError unless a source has the labels of the run's model, if that has any."""
-    expected, found = getattr(run.model, "labels", None), getattr(source, "label_names", None)
+    expected, found = run.model.labels, getattr(source, "label_names", None)
     if expected is None:
         return
     if found is None:
@@ -195,7 +195,7 @@ def list_label_names(run: Any) -> tuple[str, ...]:
     return (
         tuple(map(str, range(run.data.objective.choices)))
         if isinstance(run.model, ChoiceConfig)
-        else getattr(run.model, "labels", ())
+        else run.model.labels or ()
     )
 
 

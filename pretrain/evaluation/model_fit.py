@@ -43,7 +43,7 @@ def check_classes(run: Run, source: Source) -> None:
 
 def check_row_length(run: Run) -> None:
     """Raise ConfigError unless a model has the positions of a run's rows."""
-    length = getattr(run.model, "length", None)
+    length = run.model.length
     objectives = split_objective(run.data.objective).values()
     row_length = max(objective.axis_sizes()["L"] for objective in objectives)
     if length is not None and row_length > length:
@@ -76,7 +76,7 @@ def check_vocabulary(run: Run, vocabulary: Vocabulary) -> None:
             "128 suits the hardware)"
         )
     for field, (role, offset) in model.vocabulary_ids.items():
-        value = getattr(getattr(model, "encoder", model), field)
+        value = getattr(model.backbone, field)
         token_id = getattr(vocabulary, role)
         if token_id is not None and value != token_id + offset:
             raise ConfigError(

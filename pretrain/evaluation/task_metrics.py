@@ -198,7 +198,7 @@ def find_metric_kind(objective: Any, model: Any) -> tuple[str, int]:
         )
     if isinstance(objective, Text2Text) and (objective.labels or objective.step):
         return "classification" if objective.labels else "regression", len(objective.labels)
-    return objective.name, getattr(model, "num_outputs", 2)
+    return objective.name, model.num_outputs
 
 
 def check_run_metrics(names: Iterable[str], objective: Any, model: Any) -> None:
@@ -211,7 +211,7 @@ def check_run_metrics(names: Iterable[str], objective: Any, model: Any) -> None:
     """
     names = tuple(names)
     check_metrics(names, *find_metric_kind(objective, model))
-    for task in getattr(objective, "tasks", ()) if names else ():
+    for task in objective.tasks if names else ():
         check_metrics(task.metrics, *find_metric_kind(task, model))
 
 

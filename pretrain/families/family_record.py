@@ -293,7 +293,7 @@ class Family:
         """Where the [CLS] of a row of labelled texts is."""
         if self.template == "cls_last":
             return "last"
-        return "none" if getattr(self.config, "is_causal", False) else "first"
+        return "none" if self.config.is_causal else "first"
 
     @property
     def labelled_template(self) -> str:

@@ -54,7 +54,7 @@ def find_encoder_config(pretrained: Trained) -> Any:
     Raises:
       ValueError: if it has none; names the models that have one.
     """
-    model = getattr(pretrained.run.model, "encoder", pretrained.run.model)
+    model = pretrained.run.model.backbone
     if not isinstance(model, ENCODERS):
         raise ValueError(
             f"{pretrained.workdir} is a run of a {type(model).__name__}; a head needs one of "

@@ -147,7 +147,7 @@ class TextExamples:
     def make_objective(self, model: Any) -> Text2Text:
         """Return the objective for a model, whose rows are no longer than its positions."""
         framed = "bos" in find_family(model).token_roles
-        most = getattr(model, "length", LIMITLESS)
+        most = model.length or LIMITLESS
         return dataclasses.replace(
             self.spec,
             start_of_text=framed,

@@ -90,7 +90,7 @@ def compute_attention_maps(
         arrays = _pad_row([row.ids], aligned.max_length, vocabulary.pad)
         if writer is not None:
             ids = target.ids[:-1] if target else writer.generate_ids([row.ids], 0)[0]
-            decoder_ids = [getattr(trained.run.model, "start", 0), *ids]
+            decoder_ids = [trained.run.model.start, *ids]
             written = _list_generated(vocabulary, ids)
             if target:
                 written = _list_tokens(vocabulary, target)[:-1]

@@ -21,7 +21,7 @@ Article = dict[str, str]  # {field: text}, in the canonical order
 
 def writes_fields(trained: Trained) -> bool:
     """Return whether a model was trained on articles of fields."""
-    return bool(getattr(trained.run.data.objective, "body", ""))
+    return bool(trained.run.data.objective.body)
 
 
 class ArticleReader:

@@ -43,7 +43,7 @@ class Scorer:
         model, gather = build(config, **hooks), make_gather(mesh)
         self.mesh, self.params, self.vocabulary = mesh, trained.params, trained.vocabulary
         self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
-        self.longest: Any = getattr(config, "length", None)
+        self.longest: Any = config.length
         self.modes = list_modes(trained.run.data.objective, trained.vocabulary)
         score = partial(
             _compute_scores, model, self.compute_states, trained.run.train.compute_dtype, gather

@@ -12,7 +12,7 @@ from data.vocabulary.base import Vocabulary
 
 def list_modes(objective: Objective | Mixed, vocabulary: Vocabulary) -> list[int]:
     """Return the ids of the mode tokens of an objective, or of the parts of a mixture in order."""
-    modes = [getattr(part, "mode", "") for part in split_objective(objective).values()]
+    modes = [part.mode for part in split_objective(objective).values()]
     return [vocabulary.pieces.index(mode) for mode in dict.fromkeys(modes) if mode]
 
 

@@ -119,7 +119,7 @@ def make_readers(run: Run) -> dict[str, Reader]:
     from data.examples import qa, tagged_sentences
 
     readers = make_text_readers()
-    if hasattr(run.data.objective, "make_image_rows"):
+    if run.data.objective.reads_images:
         from pretrain.inference.images.image_labels import list_image_files
 
         readers[FOLDER] = list_image_files
@@ -135,12 +135,12 @@ def make_readers(run: Run) -> dict[str, Reader]:
 
 def is_tagging(objective: Objective | Mixed) -> bool:
     """Return whether an objective trains a model to tag words."""
-    return objective.name == "tagging" or bool(getattr(objective, "scheme", ""))
+    return objective.name == "tagging" or bool(objective.scheme)
 
 
 def is_question_answering(objective: Objective | Mixed) -> bool:
     """Return whether an objective trains a model to answer questions about a context."""
-    return objective.name == "answer_span" or bool(getattr(objective, "questions", ""))
+    return objective.name == "answer_span" or bool(objective.questions)
 
 
 @contextlib.contextmanager

@@ -59,7 +59,7 @@ class TextWriter:
         self.model, self.params = unstack_model(build(config, **make_local_hooks()), trained.params)
         self.vocabulary, self.length, self.batch_size = trained.vocabulary, length, batch_size
         self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
-        self.start = getattr(config, "start", 0)  # first input id of the decoder
+        self.start = config.start  # first input id of the decoder
         self.strategy, self.no_repeat_ngram, self.seed = strategy, no_repeat_ngram, seed
         self.modes = list_modes(trained.run.data.objective, trained.vocabulary)
         # Every model that generates has these ids.
@@ -90,7 +90,7 @@ class TextWriter:
     def generate_batch(self, rows: Sequence[list[int]], rows_B: np.ndarray) -> jax.Array:
         """Return the ids that an encoder-decoder generates, int32 [B, T]; rows_B: row numbers."""
         config, M = self.model.config, pad_length(max(map(len, rows)))
-        M = min(M, getattr(config, "length", M))
+        M = min(M, config.length or M)
         inputs_BM, valid_BM = pad_rows(rows, len(rows), M, self.pad)
         return generate(
             self.model,
@@ -219,7 +219,7 @@ class ContinuationWriter(TextWriter):
     @property
     def max_length(self) -> int | None:
         """The largest number of tokens that the model reads; None: no limit."""
-        return getattr(self.model.config, "length", None)
+        return self.model.config.length
 
     def __call__(
         self, texts: Sequence[str], places: Places, first: int = 0

@@ -41,7 +41,7 @@ class WordAligner:
     def __init__(self, trained: Trained) -> None:
         model = trained.run.model
         self.family: str = find_model_type(model)
-        self.max_length: int | None = getattr(model, "length", None)
+        self.max_length: int | None = model.length
         self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, self.family)
         if self.max_length is not None:
             self.tokenizer.enable_truncation(self.max_length)

@@ -86,7 +86,7 @@ def export_run(
         "overwrite": options.overwrite,
         "allow_nonfinite": options.allow_nonfinite,
         "dtype": options.dtype,
-        **list_image_options(trained),
+        **trained.run.data.objective.list_image_options(),
     }
     config: Any = trained.run.model
     if options.format == "transformers":
@@ -99,9 +99,3 @@ def export_run(
     card = model_card.make_card(trained, options.dtype, options.place)
     files = write_model(output, config, trained.params, trained.encoding, card=card, **common)
     return Exported(trained, files)
-
-
-def list_image_options(trained: Any) -> dict[str, float]:
-    """Return the options of an export that a model of images has: how they are cropped."""
-    objective = trained.run.data.objective
-    return {"crop_ratio": objective.crop_ratio} if hasattr(objective, "crop_ratio") else {}

@@ -200,7 +200,7 @@ def describe_reading(part: str, stream: Stream, run: Run) -> str:
 def describe_padding(stream: Stream) -> list[str]:
     """Return a line that recommends packing, if much of the rows is padding."""
     filled = getattr(stream.table, "fill_ratio", 1)
-    if getattr(stream.objective, "rows", None) != "documents" or filled >= MIN_FILLED:
+    if stream.objective.rows != "documents" or filled >= MIN_FILLED:
         return []
     return [
         f"{1 - filled:.0%} of the rows is padding: data.objective.rows=packed puts several "

@@ -19,7 +19,7 @@ def describe_truncation(stream: Stream | MixedStream, where: str = "") -> list[s
 
 def describe_stream(stream: Stream, where: str = "") -> list[str]:
     """Return the lines of `describe_truncation` for one objective."""
-    table, length = stream.table, getattr(stream.objective, "length", None)
+    table, length = stream.table, stream.objective.length
     lines = []
     if num_skipped := getattr(table, "num_skipped_pairs", 0):
         lines.append(f"skipped: {num_skipped:,} pairs that are longer than a row")

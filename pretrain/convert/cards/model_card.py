@@ -204,7 +204,7 @@ def _list_facts(
     # The classes differ by run, so their fields are not checked.
     headed: Any = run.model
     objective: Any = run.data.objective
-    model: Any = getattr(headed, "encoder", headed)
+    model: Any = headed.backbone
     depth = " + ".join(map(str, model.depths))
     yield "parameters", f"{size:,}"
     yield (
@@ -224,7 +224,7 @@ def _list_facts(
     for task in (objective.tasks or (objective,)) if isinstance(objective, Text2Text) else ():
         yield "reads", format_code(make_sample_input(task))
         yield "writes", _describe_outputs(task)
-    if hasattr(model, "length"):
+    if model.length is not None:
         yield "longest input", f"{model.length} tokens"
     if isinstance(encoding, ImageEncoding):
         yield "classes", image_card.describe_classes(model, encoding)

@@ -51,7 +51,7 @@ def write_encoding(
         processor = describe_processor(config, kind, crop_ratio)
         write_json(folder / PROCESSOR, processor)
         return
-    family, length = find_model_type(config), getattr(config, "length", None)
+    family, length = find_model_type(config), config.length
     is_labelled = isinstance(config, HeadedConfig)
     tokenizer.write_tokenizer(encoding, family, folder, length, is_labelled)
 

@@ -43,7 +43,7 @@ class Pair(NamedTuple):
 
 def reads_pictures(trained: Trained) -> bool:
     """Return whether a model was trained on captions with pictures."""
-    return hasattr(trained.run.data.objective, "random_picture")
+    return trained.run.data.objective.reads_captions
 
 
 def read_pair(record: Mapping[str, Any], place: str | None) -> Pair:

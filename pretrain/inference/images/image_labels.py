@@ -41,7 +41,7 @@ class ImageLabeller:
 
     def __init__(self, trained: Trained, top: int, batch_size: int) -> None:
         check_pillow()
-        if getattr(trained.run.model, "predicts_patches", False):
+        if trained.run.model.predicts_patches:
             raise ValueError(
                 f"{trained.workdir}: a model of masked patches predicts no classes of images; "
                 "`train --from` begins a classifier with its parameters"
