@@ -515,3 +515,40 @@ def test_every_model_is_built_from_its_configuration():
         assert SECTION_CLASSES[config.__name__] is config
     with pytest.raises(ValueError, match="no model is configured by a int"):
         build(3)
+
+
+# Words for which code asks of an object that may lack them, by the parts of the name that hold it.
+ASKED = re.compile(r"\b(objective|model|config|encoder|headed|part)$")
+
+
+def find_undeclared_questions(tree):
+    """Return (line, code) of `getattr` with a default, and `hasattr`, of objectives and models."""
+    return [
+        (node.lineno, ast.unparse(node))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and (node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) == 3))
+        and isinstance(node.args[1], ast.Constant)
+        and ASKED.search(ast.unparse(node.args[0]))
+    ]
+
+
+# Methods of Linen modules and of the libraries, which are no configuration.
+OF_MODULES = {"collections", "encode", "decode", "compute_cluster_logits"}
+
+
+@pytest.mark.parametrize("room", ["data", "pretrain"])
+def test_what_is_asked_of_an_objective_or_a_model_is_declared(room):
+    undeclared = [
+        f"{path.relative_to(ROOT)}:{line} {code}"
+        for path in (ROOT / room).rglob("*.py")
+        for line, code in find_undeclared_questions(ast.parse(path.read_text()))
+        if not any(f"'{name}'" in code for name in OF_MODULES)
+    ]
+    assert undeclared == []
+
+
+def test_an_undeclared_question_is_found():
+    source = "getattr(run.data.objective, 'order', 0); hasattr(model, 'length'); getattr(x, 'y', 0)"
+    assert len(find_undeclared_questions(ast.parse(source))) == 2

@@ -29,6 +29,7 @@ class Config:
     is_causal: whether each token reads those before it alone. A head that scores whole rows then
       reads the last token, and has no bias.
     shares_layers: whether all layers have the same parameters.
+    frozen: whether fine-tuning leaves the pretrained parameters as they are.
     """
 
     module: ClassVar[str]
@@ -42,6 +43,7 @@ class Config:
     start: ClassVar[int] = 0
     is_causal: ClassVar[bool] = False
     shares_layers: ClassVar[bool] = False
+    frozen: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_sizes(self)

@@ -70,8 +70,8 @@ def check_trained(model: Any, fresh: str) -> None:
       model: the configuration of the model to fine-tune.
       fresh: the value of --fresh.
     """
-    encoder = getattr(model, "encoder", None)
-    if fresh == "all" and getattr(encoder, "frozen", False):
+    encoder = model.backbone
+    if fresh == "all" and encoder.frozen:
         raise ValueError(
             f"model.encoder.frozen: all parameters of this {type(encoder).__name__} are random, "
             "and would stay so: add model.encoder.frozen=false"

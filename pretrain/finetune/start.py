@@ -271,7 +271,7 @@ def make_initial_params(
 
 def describe_vectors(model: Any) -> str:
     """Return how many words of a new model have vectors, as the end of a sentence."""
-    if not getattr(model, "vectors", None):
+    if not (isinstance(model, NewModel) and model.vectors):
         return ""
     number = sum(word in model.vectors for word in model.vocabulary.pieces)
     return f", but for the vectors of {number:,} of {model.vocabulary.size:,} words"

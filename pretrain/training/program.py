@@ -16,6 +16,7 @@ import jax
 from data.mixed import Mixed, map_shapes
 from data.objectives.objective import Objective
 from models import build
+from models.config.base import ImageConfig
 from models.layers.ops import leave_unchanged
 from pretrain.config import Run
 from pretrain.distributed.model_hooks import make_model_hooks
@@ -209,7 +210,7 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> flo
     rows_per_device = run.data.batch_size / (run.train.microbatches * num_shards)
     devices_per_row = mesh.size / num_shards
     max_scores = MAX_SCORES_PER_CHIP.get(device.device_kind, MAX_SCORES_IN_HBM)
-    vocab = getattr(run.model, "vocab", None)
+    vocab = None if isinstance(run.model, ImageConfig) else run.model.vocab
     matrices = [math.prod(x.shape) for x in jax.tree.leaves(params) if vocab in x.shape]
     if max(matrices, default=0) / mesh.shape["model"] > 2 * max_scores:
         max_scores = MAX_SCORES_IN_HBM
