@@ -1,13 +1,13 @@
-"""ALBERT-base (Lan et al. 2020, table 1 and section 4.1).
+r"""ALBERT-base (Lan et al. 2020, table 1, section 4.1).
 
-11.7 M parameters, 4,096 rows of 512 tokens a step, 125,000 steps.
+11.7 M parameters; 4,096 rows of 512 tokens a step, 125,000 steps.
 
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocab-size 30000 \
         --lowercase --output english_30k
     python -m pretrain train albert_base --workdir runs/albert_base data.store=english_30k
 
-BOOKS is a folder of text files. The 3,125 warmup steps are those of the authors' released command.
-The paper used 64 to 512 TPU v3, depending on the size. Not run: the project had no accelerator.
+BOOKS is a folder of text. The 3,125 warmup steps follow the authors' released command. Cost: 64 to
+512 TPU v3 chips in the paper, depending on the size. Not run.
 """
 
 from data.config import Data

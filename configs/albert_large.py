@@ -1,11 +1,10 @@
-"""ALBERT-large (Lan et al. 2020, table 1 and section 4.1).
+"""ALBERT-large (Lan et al. 2020, table 1).
 
-17.7 M parameters, 4,096 rows of 512 a step, 125,000 steps.
+17.7 M parameters; store, rows and steps as in albert_base. It rematerializes activations.
 
     python -m pretrain train albert_large --workdir runs/albert_large data.store=english_30k
 
-The store is that of albert_base. Activations are rematerialized in the backward pass. Not run: the
-project had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,7 +1,9 @@
-"""A tiny ALBERT (one layer of width 128, applied 4 times) on the built-in corpus: the smoke test.
+"""A tiny ALBERT: one layer of width 128, used 4 times.
 
-python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
-python -m pretrain train albert_tiny --workdir runs/albert_tiny
+A smoke test on the built-in corpus, with its own vocabulary of 4,096.
+
+    python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
+    python -m pretrain train albert_tiny --workdir runs/albert_tiny
 """
 
 from data.config import Data

@@ -1,11 +1,10 @@
-"""ALBERT-xlarge (Lan et al. 2020, table 1 and section 4.1).
+"""ALBERT-xlarge (Lan et al. 2020, table 1).
 
-58.7 M parameters, 4,096 rows of 512 a step, 125,000 steps.
+58.7 M parameters; store, rows and steps as in albert_base. Heads: H / 64 (section 3.1).
 
     python -m pretrain train albert_xlarge --workdir runs/albert_xlarge data.store=english_30k
 
-The store is that of albert_base. The number of heads is H / 64 (section 3.1). Not run: the project
-had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,11 +1,11 @@
-"""ALBERT-xxlarge (Lan et al. 2020, table 1 and section 4.1).
+"""ALBERT-xxlarge (Lan et al. 2020, table 1).
 
-222.6 M parameters, 4,096 rows of 512 a step, 125,000 steps.
+222.6 M parameters without dropout (section 4.8); store and rows as in albert_base. The paper's best
+model trained for 1.5 million steps.
 
     python -m pretrain train albert_xxlarge --workdir runs/albert_xxlarge data.store=english_30k
 
-The store is that of albert_base. No dropout (section 4.8). The paper's best model had 1.5 million
-steps. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

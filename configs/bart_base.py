@@ -1,13 +1,15 @@
-"""BART-base (Lewis et al. 2020, section 2.1): 139 M parameters, 8,000 rows of 512 a step.
+r"""BART-base (Lewis et al. 2020, section 2.1).
+
+139 M parameters; 8,000 rows of 512 tokens a step, 500,000 steps.
 
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary VOCABULARY \
         --output english
     python -m pretrain train bart_base --workdir runs/bart_base data.store=english
 
-BOOKS and NEWS are folders of text, VOCABULARY is a folder with the released vocab.json and
-merges.txt. The paper gives batch size and steps of its large model only, and no learning rates:
-these are RoBERTa's for its nearest size. The paper has no dropout in the last tenth of the steps:
-continue from there with `model.dropout=0 --allow-changes`. Not run: the project had no accelerator.
+BOOKS and NEWS are folders of text; VOCABULARY holds the released vocab.json and merges.txt. The
+paper gives batch and steps for the large model only, and no learning rate: we use RoBERTa's for the
+nearest size. It drops dropout in the last tenth of training: continue there with `model.dropout=0
+--allow-changes`. Not run.
 """
 
 from data.config import Data

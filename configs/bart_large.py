@@ -1,12 +1,11 @@
-"""BART-large (Lewis et al. 2020, section 5.1).
+r"""BART-large (Lewis et al. 2020, section 5.1).
 
-406 M parameters, 8,000 rows of 512 a step, half a million steps on 160 GB of text.
+406 M parameters on 160 GB of text; store, rows and steps as in bart_base.
 
-    python -m pretrain train bart_large \
-        --workdir runs/bart_large data.store=english mesh.fsdp=-1 mesh.data=1
+    python -m pretrain train bart_large --workdir runs/bart_large data.store=english \
+        mesh.fsdp=-1 mesh.data=1
 
-The store is that of bart_base, whose docstring has the sources of the settings. Not run: the
-project had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,6 +1,6 @@
-"""A tiny BART (2 + 2 layers, width 128) on the built-in corpus: the smoke test.
+r"""A tiny BART: 2 + 2 layers of width 128.
 
-It has a byte-level vocabulary.
+A smoke test on the built-in corpus, with a byte-level vocabulary.
 
     python -m pretrain prepare builtin --output runs/builtin_bytes --vocab-size 4096 \
         --layout roberta

@@ -1,19 +1,17 @@
-"""BERT-base (Devlin et al. 2018, section 3 and A.2).
+r"""BERT-base (Devlin et al. 2018, section 3, A.2).
 
-110 M parameters, 256 rows a step, a million steps on Wikipedia and books.
+110 M parameters; 256 rows a step, a million steps on Wikipedia and books: 900,000 with rows of 128
+tokens, then 100,000 with rows of 512.
 
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt \
         --output english
     python -m pretrain train bert_base --workdir runs/bert_base data.store=english
-
-BOOKS is a folder of text, vocab.txt is the released vocabulary. As in the paper, 90 % of the steps
-have rows of 128 tokens, and the rest rows of 512: continue the same workdir with
-
     python -m pretrain train bert_base --workdir runs/bert_base data.store=english \
         --allow-changes data.objective.length=512 data.objective.max_predictions=77 \
         train.stop_at_step=0
 
-The paper: 4 days on 16 TPU chips. Not run: the project had no accelerator.
+BOOKS is a folder of text, vocab.txt the released vocabulary. Cost: 4 days on 16 TPU chips in the
+paper. Not run.
 """
 
 from data.config import Data

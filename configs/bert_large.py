@@ -1,15 +1,13 @@
-"""BERT-large (Devlin et al. 2018), phase 1 of 2: rows of 128 tokens.
+"""BERT-large (Devlin et al. 2018): rows of 128 first.
 
-340 M parameters, the first 900,000 of a million steps.
+340 M parameters; the first 900,000 of a million steps, store and rows as in bert_base. Continue
+with bert_large_512 in the same workdir.
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt \
-        --output english
     python -m pretrain train bert_large --workdir runs/bert_large data.store=english
 
-Then train bert_large_512 in the same workdir. Rows are sharded over all chips, and activations are
-rematerialized in the backward pass. Sharding the parameters as well (mesh.data=1 mesh.fsdp=-1)
-saves memory and costs time (docs/pods.md). The paper: 4 days on 64 TPU chips. Not run: the project
-had no accelerator.
+It shards rows over all chips and rematerializes activations. `mesh.data=1 mesh.fsdp=-1` shards the
+parameters too, which saves memory and costs time. Cost: 4 days on 64 TPU chips in the paper. Not
+run.
 """
 
 from data.config import Data

@@ -1,13 +1,11 @@
-"""BERT-large (Devlin et al. 2018), phase 2 of 2: rows of 512 tokens.
+r"""BERT-large (Devlin et al. 2018): then rows of 512.
 
-The last 100,000 of a million steps.
+The last 100,000 steps, in bert_large's workdir and learning-rate schedule.
 
     python -m pretrain train bert_large_512 --workdir runs/bert_large data.store=english \
         --allow-changes
 
-It continues the workdir of bert_large, which has shorter rows, and its learning rate schedule. On
-16 chips a step takes 13 GiB of each (compiled), or 6 GiB with model.remat=true. Not run: the
-project had no accelerator.
+Memory: 13 GiB a chip on 16 chips (compiled), 6 GiB with model.remat=true. Not run.
 """
 
 from data.config import Data

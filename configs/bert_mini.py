@@ -1,17 +1,13 @@
-"""BERT-mini (Turc et al. 2019: 4 layers, width 256), phase 1 of 2: rows of 16 tokens.
+"""BERT-mini (Turc et al. 2019): rows of 16 first.
 
-The data is 28 authors' books, 10 million tokens.
+4 layers of width 256, 10 million tokens (28 authors' books). A small BERT learns word order from
+short rows first; continue with bert_mini_64 in the same workdir.
 
     python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192
     python -m pretrain train bert_mini --workdir runs/bert_mini
 
-Then train bert_mini_64 in the same workdir. Short rows come first because a small BERT learns word
-order from them: on rows of 128 tokens it had learned only which words occur together after nine
-times as many (LOG.md).
-
-On one core of an AMD EPYC, 2026-11-21: 5,000 steps in 35 minutes, held-out loss 4.33 nats,
-masked-token accuracy 29.1 %. The most frequent token alone would have 5.3 %.
-benchmarks/results/bert_mini.md has the curves.
+5,000 steps in 35 minutes on a CPU core: held-out loss 4.33 nats, 29.1 % of masked tokens right; the
+most frequent token alone scores 5.3 % (benchmarks/results/bert_mini.md).
 """
 
 from data.config import Data

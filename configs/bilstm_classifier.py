@@ -1,6 +1,11 @@
-"""A layer of LSTM cells in each direction (Graves and Schmidhuber 2005; Tai et al. 2015).
+r"""Bidirectional LSTM classifier (Tai et al. 2015).
 
-python -m pretrain finetune --config bilstm_classifier --task sst2 --workdir runs/bilstm_classifier
+One layer of LSTM cells in each direction (Graves and Schmidhuber 2005).
+
+    python -m pretrain finetune --config bilstm_classifier --task sst2 \
+        --workdir runs/bilstm_classifier
+
+Scores: benchmarks/results/classifiers.md.
 """
 
 from data.config import Data

@@ -1,6 +1,10 @@
-"""A continuous bag of words (Mikolov et al. 2013): a linear map of the sum of the embeddings.
+"""Continuous bag of words (Mikolov et al. 2013).
 
-python -m pretrain finetune --config cbow --task sst2 --workdir runs/cbow
+A linear map of the sum of the embeddings.
+
+    python -m pretrain finetune --config cbow --task sst2 --workdir runs/cbow
+
+Scores: benchmarks/results/classifiers.md.
 """
 
 from data.config import Data

@@ -1,13 +1,13 @@
-"""LSTM of 2 layers of 512 cells over bytes (Karpathy et al. 2015): 100 bytes a row, on lanes.
+"""Character LSTM (Karpathy et al. 2015).
 
-python -m pretrain prepare TEXT --output runs/bytes --layout gpt2 --vocab-size 257
-python -m pretrain train char_lstm --workdir runs/char_lstm data.store=runs/bytes
+2 layers of 512 cells over bytes, 100 bytes a row, with the state carried from row to row.
 
-Not run with these sizes. With 2 layers of 256 cells and 32 rows of 128 bytes, 3,000 steps read 12.3
-million bytes, the first 80 % of War and Peace 4.7 times, in 64 minutes on two cores of an AMD EPYC
-beside other programs, 2026-11-25: 1.516 nats a character on its last tenth, and the n-gram model of
-order 20 has 1.200 (benchmarks/results/char_lstm.md). It has read too little: the paper's LSTMs,
-which are better than its n-gram model, read their text 50 times.
+    python -m pretrain prepare TEXT --output runs/bytes --layout gpt2 --vocab-size 257
+    python -m pretrain train char_lstm --workdir runs/char_lstm data.store=runs/bytes
+
+Not run at this size. 256 cells on War and Peace, 64 minutes on two CPU cores (4.7 readings; the
+paper's LSTMs read 50 times): 1.516 nats a character; an n-gram model of order 20 has 1.200
+(benchmarks/results/char_lstm.md).
 """
 
 from data.config import Data

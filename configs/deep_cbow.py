@@ -1,6 +1,10 @@
-"""Two hidden layers above the sum of the embeddings.
+"""A bag of words with two hidden layers.
 
-python -m pretrain finetune --config deep_cbow --task sst2 --workdir runs/deep_cbow
+The sum of the embeddings, as in cbow, below two hidden layers.
+
+    python -m pretrain finetune --config deep_cbow --task sst2 --workdir runs/deep_cbow
+
+Scores: benchmarks/results/classifiers.md.
 """
 
 from data.config import Data

@@ -1,7 +1,7 @@
-"""DeiT-B that learns from a ViT-B/16, on ImageNet's 1,281,167 images (Touvron et al. 2021).
+r"""DeiT-B taught by a ViT-B/16 (Touvron et al. 2021).
 
-87.3 M parameters and the teacher's 86.6 M, 1,024 images of 224 x 224 pixels a step, 300 epochs
-(tables 1 and 9). The paper's teacher is a RegNetY-16GF, a convolutional network with 84 M.
+87.3 M parameters and the teacher's 86.6 M; 1,024 images of ImageNet (224 x 224 pixels) a step, 300
+epochs (tables 1 and 9). The paper's teacher is a RegNetY-16GF of 84 M.
 
     python -m pretrain prepare-images IMAGENET/train --validation IMAGENET/val --output imagenet
     python -m pretrain train vit_base --workdir runs/vit_base data.store=imagenet
@@ -9,8 +9,8 @@
         data.store=imagenet
     python -m pretrain train deit_base_distilled --workdir runs/deit data.store=imagenet
 
-An image is read three times in a row (repeated augmentation), so that an epoch of the paper reads a
-third of the images. Not run: the project had no accelerator.
+Each image is read three times in a row (repeated augmentation), so the paper's epoch reads a third
+of the images. Not run.
 """
 
 from data.config import Data

@@ -1,16 +1,12 @@
-"""DeiT-S that learns from a ViT-B/16, on ImageNet's 1,281,167 images (Touvron et al. 2021).
+r"""DeiT-S taught by a ViT-B/16 (Touvron et al. 2021).
 
-22.4 M parameters and the teacher's 86.6 M, 1,024 images of 224 x 224 pixels a step, 300 epochs
-(tables 1 and 9). The paper's teacher is a RegNetY-16GF, a convolutional network with 84 M.
+22.4 M parameters; teacher, store and schedule as in deit_base_distilled.
 
-    python -m pretrain prepare-images IMAGENET/train --validation IMAGENET/val --output imagenet
-    python -m pretrain train vit_base --workdir runs/vit_base data.store=imagenet
     python -m pretrain distil deit_small_distilled --teacher runs/vit_base --workdir runs/deit \
         data.store=imagenet
     python -m pretrain train deit_small_distilled --workdir runs/deit data.store=imagenet
 
-An image is read three times in a row (repeated augmentation), so that an epoch of the paper reads a
-third of the images. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

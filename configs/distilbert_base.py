@@ -1,6 +1,6 @@
-"""DistilBERT (Sanh et al. 2019).
+r"""DistilBERT (Sanh et al. 2019).
 
-67 M parameters, distilled from BERT-base on BERT's own text, 4,000 rows of 512 tokens a step.
+67 M parameters, distilled from BERT-base on BERT's text; 4,000 rows of 512 tokens a step.
 
     python -m pretrain import BERT --workdir runs/bert
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS \
@@ -9,12 +9,10 @@
         --workdir runs/distilbert data.store=english
     python -m pretrain train distilbert_base --workdir runs/distilbert data.store=english
 
-BERT is its Hugging Face folder. The batch of up to 4,000 rows, dynamic masking and no next-sentence
-prediction are from the paper. The learning rate, the three epochs and the weights of the losses are
-from its code's instructions. Three epochs of 3.3 billion words are 6,000 to 10,000 steps, by how
-full the rows are: 3 x rows / 4,000. The authors mask rare tokens more often, and begin with the
-teacher's layers 0, 2, 4, 7, 9 and 11; here all tokens are masked alike, and layers 0, 2, 4, 6, 8
-and 10 are taken. Not run: the project had no accelerator.
+BERT is a Hugging Face folder. Learning rate, epochs and loss weights follow the authors' code:
+three epochs of 3.3 billion words are 6,000 to 10,000 steps (3 x rows / 4,000). The authors mask
+rare tokens more often and copy the teacher's layers 0, 2, 4, 7, 9, 11; we mask evenly and copy 0,
+2, 4, 6, 8, 10. Not run.
 """
 
 from data.config import Data

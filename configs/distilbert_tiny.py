@@ -1,12 +1,10 @@
-"""The smoke test of distillation.
+r"""Distillation in small: one layer learns from two.
 
-One layer, distilled from the two of bert_tiny, on the built-in corpus.
+A smoke test, taught by bert_tiny's run in runs/bert_tiny.
 
     python -m pretrain distil distilbert_tiny --teacher runs/bert_tiny \
         --workdir runs/distilbert_tiny
     python -m pretrain train distilbert_tiny --workdir runs/distilbert_tiny
-
-runs/bert_tiny is the workdir of configs/bert_tiny.py.
 """
 
 from data.config import Data

@@ -1,4 +1,4 @@
-"""ELECTRA-base (Clark et al. 2020, table 6).
+r"""ELECTRA-base (Clark et al. 2020, table 6).
 
 110 M parameters, with a generator of a third of the width; 256 rows of 512 tokens a step.
 
@@ -6,8 +6,8 @@
         --output english
     python -m pretrain train electra_base --workdir runs/electra_base data.store=english
 
-BOOKS is a folder of text, vocab.txt is BERT's uncased vocabulary. The paper: 4 days on 16 TPU v3.
-Not run: the project had no accelerator.
+BOOKS is a folder of text, vocab.txt BERT's uncased vocabulary. Cost: 4 days on 16 TPU v3 chips in
+the paper. Not run.
 """
 
 from data.config import Data

@@ -1,14 +1,13 @@
-"""ELECTRA-large (Clark et al. 2020, table 6, ELECTRA-400K).
+r"""ELECTRA-large, ELECTRA-400K (Clark et al. 2020).
 
-335 M parameters, a quarter of the tokens masked; 2,048 rows of 512 tokens a step.
+335 M parameters, a quarter of the tokens masked; 2,048 rows of 512 tokens a step (table 6). Set
+train.steps=1750000 for ELECTRA-1.75M. It rematerializes activations.
 
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary vocab.txt \
         --output english
     python -m pretrain train electra_large --workdir runs/electra_large data.store=english
 
-BOOKS and NEWS are folders of text (the paper has XLNet's 33 billion tokens), vocab.txt is BERT's
-uncased vocabulary. ELECTRA-1.75M has train.steps=1750000. Activations are rematerialized in the
-backward pass. Not run: the project had no accelerator.
+Vocabulary as in electra_base; the paper reads XLNet's 33 billion tokens. Not run.
 """
 
 from data.config import Data

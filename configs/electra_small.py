@@ -1,15 +1,12 @@
 """ELECTRA-small (Clark et al. 2020, table 6).
 
-14 M parameters, with a generator of a quarter of the width; 128 rows of 128 tokens a step, 1 M
-steps.
+14 M parameters, with a generator of a quarter of the width; 128 rows of 128 tokens a step, a
+million steps. Store as in electra_base.
 
-    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt \
-        --output english
     python -m pretrain train electra_small --workdir runs/electra_small data.store=english
 
-BOOKS is a folder of text, vocab.txt is BERT's uncased vocabulary. The paper: 4 days on one V100
-GPU. The small model that its authors released differs: it was trained for 4 million steps, with a
-generator as wide as itself. Not run: the project had no accelerator.
+The released small model differs: 4 million steps, and a generator as wide as the discriminator.
+Cost: 4 days on one V100 in the paper. Not run.
 """
 
 from data.config import Data

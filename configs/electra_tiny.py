@@ -1,10 +1,11 @@
-"""A tiny ELECTRA (2 layers, width 128) on the built-in corpus: the smoke test.
+"""A tiny ELECTRA: 2 layers of width 128.
+
+A smoke test; corpus and vocabulary as in bert_tiny. The generator is as wide as the discriminator,
+because the discriminator's loss has 50 times its weight: a narrow generator predicts token
+frequencies for long.
 
     python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
     python -m pretrain train electra_tiny --workdir runs/electra_tiny
-
-The generator is as wide as the discriminator. A narrow one predicts token frequencies for long,
-because the discriminator's loss has 50 times its weight.
 """
 
 from data.config import Data

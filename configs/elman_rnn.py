@@ -1,6 +1,10 @@
-"""The network of Elman (1990): one layer, of which the last output is classified.
+"""Elman's recurrent network (Elman 1990).
 
-python -m pretrain finetune --config elman_rnn --task sst2 --workdir runs/elman_rnn
+One layer, whose last output is classified.
+
+    python -m pretrain finetune --config elman_rnn --task sst2 --workdir runs/elman_rnn
+
+Scores: benchmarks/results/classifiers.md.
 """
 
 from data.config import Data

@@ -1,12 +1,13 @@
-"""ELMo, the original model (Peters et al. 2018): 2 layers of 4,096 cells, 512 numbers a direction.
+"""ELMo, the original model (Peters et al. 2018).
 
-93.6 M parameters, and those of the 793,471 targets: a softmax over 8,192 samples in training.
+2 layers of 4,096 cells, 512 projections a direction: 93.6 M parameters, and a sampled softmax
+(8,192 words a step) over 793,471 targets.
 
     python -m pretrain prepare TEXT --algorithm words --vocab-size 793471 --output words
     python -m pretrain train elmo --workdir runs/elmo data.store=words
 
-Words are what blanks separate: write punctuation apart from words before. The released model was
-trained for ten epochs of the 1B Word Benchmark with Adagrad at 0.2; this file has AdamW. Not run.
+Words are split at blanks, so separate punctuation first. The released model saw ten epochs of the
+1B Word Benchmark with Adagrad at 0.2; we use AdamW. Not run.
 """
 
 from data.config import Data

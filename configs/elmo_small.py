@@ -1,8 +1,11 @@
-"""ELMo, the small released model: 2 layers of 1,024 cells, 128 numbers a direction, one highway.
+"""ELMo, the small released model.
 
-13.6 M parameters, and those of the 793,471 targets. The store is that of `elmo`. Not run.
+2 layers of 1,024 cells, 128 projections a direction, one highway: 13.6 M parameters and the
+targets'. Store as in elmo.
 
     python -m pretrain train elmo_small --workdir runs/elmo_small data.store=words
+
+Not run.
 """
 
 from data.config import Data

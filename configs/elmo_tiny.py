@@ -1,9 +1,12 @@
-"""ELMo of 2 layers of 128 cells, 32 numbers a direction, in float32: for a CPU.
+"""A tiny ELMo, in float32 for a CPU.
+
+2 layers of 128 cells, 32 projections a direction. It reads every word and predicts the 4,000 most
+frequent; the rest count as [UNK].
 
     python -m pretrain prepare TEXT --algorithm words --vocab-size 50000 --output words
     python -m pretrain train elmo_tiny --workdir runs/elmo_tiny data.store=words
 
-The targets are the 4,000 most frequent ids; all other words are read, and predicted as [UNK].
+With 256 cells, as features of a tagger: benchmarks/results/elmo_tagger.md.
 """
 
 from data.config import Data

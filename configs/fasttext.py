@@ -1,6 +1,10 @@
-"""fastText (Joulin et al. 2016): the average of 10 numbers for each word and each bigram.
+"""fastText (Joulin et al. 2016).
 
-python -m pretrain finetune --config fasttext --task sst2 --workdir runs/fasttext
+The average of 10 numbers for each word and each bigram.
+
+    python -m pretrain finetune --config fasttext --task sst2 --workdir runs/fasttext
+
+Scores: benchmarks/results/classifiers.md.
 """
 
 from data.config import Data

@@ -1,14 +1,13 @@
 """GPT (Radford et al. 2018, section 4.1).
 
-116.5 M parameters, 100 epochs of BooksCorpus in 64 rows of 512 tokens.
+116.5 M parameters; 64 rows of 512 tokens a step, 100 epochs of BooksCorpus.
 
     python -m pretrain prepare BOOKS --vocabulary VOCABULARY --output books
     python -m pretrain train gpt --workdir runs/gpt data.store=books
 
-VOCABULARY is a folder with the released tokenizer.json. It has no end-of-text token, so books
-follow each other without a separator. `train.steps` is 100 epochs of a billion tokens: adapt it to
-the number of tokens that `prepare` prints. The authors' announcement: a month on 8 GPUs. Not run:
-the project had no accelerator.
+VOCABULARY holds the released tokenizer.json, which has no end-of-text token, so books follow each
+other without a separator. `train.steps` assumes a billion tokens an epoch: adapt it to what
+`prepare` prints. Cost: a month on 8 GPUs (the authors' announcement). Not run.
 """
 
 from data.config import Data

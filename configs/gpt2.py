@@ -1,13 +1,12 @@
-"""The smallest GPT-2 (Radford et al. 2019, table 2).
+"""GPT-2 small, 124 M (Radford et al. 2019).
 
-124 M parameters, 512 rows of 1,024 tokens a step.
+512 rows of 1,024 tokens a step, 300 B tokens. The paper gives neither learning rates nor steps: we
+use GPT-3's for the nearest size. Its table 2 counts 117 M parameters; the released model has 124 M.
 
     python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
     python -m pretrain train gpt2 --workdir runs/gpt2 data.store=webtext
 
-GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither learning rates
-nor steps: these are GPT-3's for its nearest size, 300 B tokens. Its table counts 117 M parameters;
-the released model has 124 M. Not run: the project had no accelerator.
+WEBTEXT is a folder of text; GPT2 holds the released vocab.json and merges.txt. Not run.
 """
 
 from data.config import Data

@@ -1,11 +1,10 @@
-"""GPT-2 large (Radford et al. 2019, table 2): 774 M parameters, 512 rows of 1,024 tokens a step.
+"""GPT-2 large, 774 M (Radford et al. 2019).
 
-    python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
+Store and steps as in gpt2. Table 2 counts 762 M parameters; the released model has 774 M.
+
     python -m pretrain train gpt2_large --workdir runs/gpt2_large data.store=webtext
 
-GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither learning rates
-nor steps: these are GPT-3's for its nearest size, 300 B tokens. Its table counts 762 M parameters;
-the released model has 774 M. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

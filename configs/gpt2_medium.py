@@ -1,11 +1,10 @@
-"""GPT-2 medium (Radford et al. 2019, table 2): 355 M parameters, 512 rows of 1,024 tokens a step.
+"""GPT-2 medium, 355 M (Radford et al. 2019).
 
-    python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
+Store and steps as in gpt2. Table 2 counts 345 M parameters; the released model has 355 M.
+
     python -m pretrain train gpt2_medium --workdir runs/gpt2_medium data.store=webtext
 
-GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither learning rates
-nor steps: these are GPT-3's for its nearest size, 300 B tokens. Its table counts 345 M parameters;
-the released model has 355 M. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

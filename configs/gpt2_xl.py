@@ -1,14 +1,10 @@
-"""The largest GPT-2 (Radford et al. 2019, table 2).
+"""GPT-2 XL, 1.56 B (Radford et al. 2019).
 
-1.56 B parameters, 512 rows of 1,024 tokens a step.
+Store and steps as in gpt2. Table 2 counts 1.54 B parameters; the released model has 1.56 B.
 
-    python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
     python -m pretrain train gpt2_xl --workdir runs/gpt2_xl data.store=webtext
 
-WEBTEXT is a folder of text files, GPT2 a folder with the released vocab.json and merges.txt. The
-paper gives neither learning rate nor steps: these are those of the GPT-3 of the nearest size, which
-trained on 300 B tokens. The paper's table counts 1.54 B parameters; the released model has 1.56 B.
-Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

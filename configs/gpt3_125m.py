@@ -1,13 +1,13 @@
-"""GPT-3 Small (Brown et al. 2020, tables 2.1 and D.1).
+"""GPT-3 Small, 125 M (Brown et al. 2020).
 
-125 M parameters, 0.5 M tokens a step, 300 B in total.
+0.5 M tokens a step, 300 B in total (tables 2.1 and D.1). The learning rate warms up over 375 M
+tokens and decays to a tenth by 260 B (appendix B). Not implemented: the paper's batch-size ramp
+over the first 4 to 12 B tokens.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_125m --workdir runs/gpt3_125m data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
-M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
-first 4 to 12 B tokens is not implemented. Not run: the project had no accelerator.
+GPT2 holds the released vocab.json and merges.txt. Not run.
 """
 
 from data.config import Data

@@ -1,16 +1,12 @@
-"""GPT-3 13B (Brown et al. 2020, tables 2.1 and D.1).
+"""GPT-3 13B (Brown et al. 2020).
 
-12.85 B parameters, 2 M tokens a step, 300 B in total.
+12.85 B parameters, 2 M tokens a step; the rest as in gpt3_125m. Table 2.1 has a width of
+5,140, which is not 40 heads of 128; 5,120 gives table D.1's 12.85 B. The vocabulary is padded as in
+gpt3_6_7b.
 
-    python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_13b --workdir runs/gpt3_13b data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
-M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
-first 4 to 12 B tokens is not implemented. Table 2.1 has a width of 5,140, which is not 40 heads of
-128; 5,120 gives the 12.85 B of table D.1. The vocabulary of 50,257 is padded to 50,304, so that it
-divides among the devices of the axis `model`; an export keeps the 47 additional rows, which belong
-to no token. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,15 +1,11 @@
-"""GPT-3 XL (Brown et al. 2020, tables 2.1 and D.1).
+"""GPT-3 XL, 1.3B (Brown et al. 2020).
 
-1.32 B parameters, 1 M tokens a step, 300 B in total.
+1.32 B parameters, 1 M tokens a step; the rest as in gpt3_125m. Table 2.1 has 24 heads of
+128, which would be a width of 3,072 and 1.5 B parameters; 16 heads give table D.1's 1.32 B.
 
-    python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_1_3b --workdir runs/gpt3_1_3b data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
-M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
-first 4 to 12 B tokens is not implemented. Table 2.1 has 24 heads of 128, which would be a width of
-3,072 and 1.5 B parameters; 16 heads give the 1.32 B of table D.1. Not run: the project had no
-accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,13 +1,10 @@
-"""GPT-3 2.7B (Brown et al. 2020, tables 2.1 and D.1).
+"""GPT-3 2.7B (Brown et al. 2020).
 
-2.65 B parameters, 1 M tokens a step, 300 B in total.
+2.65 B parameters, 1 M tokens a step; the rest as in gpt3_125m.
 
-    python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_2_7b --workdir runs/gpt3_2_7b data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
-M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
-first 4 to 12 B tokens is not implemented. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

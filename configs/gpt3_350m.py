@@ -1,14 +1,11 @@
-"""GPT-3 Medium (Brown et al. 2020, tables 2.1 and D.1).
+"""GPT-3 Medium, 350M (Brown et al. 2020).
 
-356 M parameters, 0.5 M tokens a step, 300 B in total.
+356 M parameters, 0.5 M tokens a step; the rest as in gpt3_125m. Table 2.1 calls it
+350M, table D.1 counts 356 M.
 
-    python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_350m --workdir runs/gpt3_350m data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
-M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
-first 4 to 12 B tokens is not implemented. Table 2.1 calls it 350M, table D.1 counts 356 M. Not run:
-the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

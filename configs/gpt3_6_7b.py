@@ -1,15 +1,12 @@
-"""GPT-3 6.7B (Brown et al. 2020, tables 2.1 and D.1).
+"""GPT-3 6.7B (Brown et al. 2020).
 
-6.66 B parameters, 2 M tokens a step, 300 B in total.
+6.66 B parameters, 2 M tokens a step; the rest as in gpt3_125m. The vocabulary of 50,257
+is padded to 50,304 so that it divides among the devices of the axis `model`; exports keep the 47
+extra rows.
 
-    python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_6_7b --workdir runs/gpt3_6_7b data.store=text
 
-GPT2 is a folder with the released vocab.json and merges.txt. The learning rate has a warmup of 375
-M tokens and decays to a tenth until 260 B (appendix B). The paper's ramp of the batch size over the
-first 4 to 12 B tokens is not implemented. The vocabulary of 50,257 is padded to 50,304, so that it
-divides among the devices of the axis `model`; an export keeps the 47 additional rows, which belong
-to no token. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

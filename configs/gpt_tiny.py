@@ -1,14 +1,14 @@
-"""A GPT-2 of 2 layers and width 128 on the built-in corpus, half a million tokens of it.
+"""A tiny GPT-2: 2 layers of width 128.
 
-The smoke test of generation.
+A smoke test of generation on the built-in corpus, half a million tokens.
 
     python -m pretrain prepare builtin --output runs/builtin_gpt --vocab-size 4096 --layout gpt
     python -m pretrain train gpt_tiny --workdir runs/gpt_tiny
     python -m pretrain predict --workdir runs/gpt_tiny "The value of the" --length 16
 
-On an AMD EPYC, 2026-11-21: 76 seconds of CPU time, held-out loss 5.42 nats (perplexity 226),
-accuracy 14.0 %. Unigrams: 6.54 nats (691), 4.9 %. It generates "The value of the same, the same,
-the same", because it is trained on too little text.
+76 seconds of CPU time: held-out loss 5.42 nats, accuracy 14.0 %
+(benchmarks/results/small_runs.md). After so little text it writes "The value of the same, the
+same, the same".
 """
 
 from data.config import Data

@@ -1,18 +1,18 @@
-"""Grover-Base (Zellers et al. 2019, section 3.2): the smallest GPT-2 on articles as fields.
+r"""Grover-Base (Zellers et al. 2019, section 3.2).
 
-124 M parameters, 512 rows of 1,024 tokens a step, 800 k steps.
+124 M parameters: the smallest GPT-2 on articles as fields; 512 rows of 1,024 tokens a step, 800,000
+steps.
 
     python -m pretrain prepare REALNEWS --document fields --field domain,date,authors,title,text \
         --output realnews --vocabulary GPT2
     python -m pretrain train grover_base --workdir runs/grover_base data.store=realnews \
         data.objective.body=text
 
-GPT2 is a folder with the released vocab.json and merges.txt, to which the ten tokens of the fields
-are added. The released code trains by Adafactor without momentum and without scaling by the
-parameters' size, at 1e-4 with a warm-up of 10,000 steps. AdamW with beta1=0 differs from it: the
-squares are not factored, updates are not clipped by their size, and moments are corrected for their
-bias. Neither clips gradients. Its layers differ from GPT-2's, too (docs/ladder.md). Not run: the
-project had no accelerator.
+GPT2 holds the released vocab.json and merges.txt; `prepare` adds ten tokens for the fields. The
+released code trains by Adafactor without momentum or parameter scaling, at 1e-4 after 10,000 warmup
+steps; we use AdamW with beta1=0, which does not factor the squares or clip updates, and corrects
+the moments' bias. Neither clips gradients. The layers differ from GPT-2's (docs/ladder.md). Not
+run.
 """
 
 from data.config import Data

@@ -1,11 +1,12 @@
-"""A Grover of 2 layers and width 128: the smoke test of articles as fields.
+r"""A tiny Grover: 2 layers of width 128.
+
+A smoke test of articles as fields. Each line of ARTICLES.jsonl is an object with some of domain,
+date, authors, headline and body.
 
     python -m pretrain prepare ARTICLES.jsonl --document fields --output runs/articles \
         --layout gpt2 --vocab-size 4096 --held-out 0.05
     python -m pretrain train grover_tiny --workdir runs/grover_tiny
     python -m pretrain predict --workdir runs/grover_tiny --top-p 0.94 '{"headline": "A bridge"}'
-
-Each line of ARTICLES.jsonl is an object with some of domain, date, authors, headline and body.
 """
 
 from data.config import Data

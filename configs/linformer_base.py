@@ -1,20 +1,15 @@
-"""Linformer of RoBERTa-base's size (Wang et al. 2020, section 5.1): n = 512, k = 256.
+r"""Linformer of RoBERTa-base's size (Wang et al. 2020).
 
-125.4 M parameters; one projection for all layers, heads, keys and values. The paper trains on
-BookCorpus and English Wikipedia for 250,000 updates.
+125.4 M parameters: n = 512 projected to k = 256, one projection for all layers, heads, keys and
+values (section 5.1); 250,000 steps.
 
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary VOCABULARY \
         --output english
     python -m pretrain train linformer_base --workdir runs/linformer_base data.store=english
 
-BOOKS is a folder of text, VOCABULARY is a folder with RoBERTa's vocab.json and merges.txt. Or train
-a byte-level vocabulary on your own text: `prepare ... --layout roberta --vocab-size 50265`.
-
-Batch size and learning rate are those of RoBERTa on the same texts (Liu et al. 2019, table 3, the
-row of 256); the paper gives none. Rows are full sentences, as RoBERTa's. Rows of texts that must
-not read each other (rows="packed") are refused.
-
-Not run: the project had no accelerator.
+BOOKS and VOCABULARY as in roberta_base. The paper gives no batch size or learning rate: we use
+RoBERTa's on the same texts (Liu et al. 2019, table 3, batch 256). Rows are full sentences; packed
+rows are not supported. Not run.
 """
 
 from data.config import Data

@@ -1,6 +1,6 @@
-"""A tiny Linformer (2 layers, width 128) on the built-in corpus: the smoke test.
+"""A tiny Linformer: 2 layers of width 128.
 
-Queries attend to 16 mixtures of the 64 positions of a row.
+A smoke test in which queries attend to 16 mixtures of a row's 64 positions.
 
     python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
     python -m pretrain train linformer_tiny --workdir runs/linformer_tiny

@@ -1,6 +1,10 @@
-"""A layer of LSTM cells, of which the last output is classified (Tai et al. 2015).
+"""LSTM classifier (Tai et al. 2015).
 
-python -m pretrain finetune --config lstm_classifier --task sst2 --workdir runs/lstm_classifier
+One layer of LSTM cells, whose last output is classified.
+
+    python -m pretrain finetune --config lstm_classifier --task sst2 --workdir runs/lstm_classifier
+
+Scores: benchmarks/results/classifiers.md.
 """
 
 from data.config import Data

@@ -1,13 +1,13 @@
-"""LSTM language model, the medium one of Zaremba et al. 2014 (section 4.1): 2 layers of 650 cells.
+"""LSTM language model, medium (Zaremba et al. 2014).
 
-19.8 M parameters with the 10,000 words of the Penn Treebank; dropout of 50 % between the layers.
+2 layers of 650 cells with dropout of 50 % between them (section 4.1): 19.8 M parameters with the
+Penn Treebank's 10,000 words. For another vocabulary set model.vocab; for the layer of Dai and Le
+(2015) set model.depth=1 model.width=1024.
 
     python -m pretrain prepare TEXT --vocabulary VOCABULARY --output text
     python -m pretrain train lstm_lm --workdir runs/lstm_lm data.store=text
 
-Set model.vocab where yours is another one. The one layer of 1,024 cells of Dai and Le 2015 is
-model.depth=1 model.width=1024. The paper trains by SGD with a rate of 1 that falls after the
-sixth epoch; this file has AdamW. Not run to its end.
+The paper uses SGD at 1, falling after the sixth epoch; we use AdamW. Not run to its end.
 """
 
 from data.config import Data

@@ -1,13 +1,13 @@
-"""Music Transformer of piano performances (Huang et al. 2018, section 4.2): 6 layers of width 256.
+"""Music Transformer, piano (Huang et al. 2018).
 
-9.6 M parameters. Rows of 2,048 events, 1,024 distances. MIDI is a folder of MIDI files, such as the
-MAESTRO data set's:
+6 layers of width 256, 9.6 M parameters; rows of 2,048 events, 1,024 distances (section 4.2). MIDI
+is a folder of MIDI files, such as the MAESTRO data set.
 
     python -m pretrain prepare-music MIDI --output performances --encoding events --transpose 3
     python -m pretrain train music_transformer --workdir runs/music data.store=performances
 
-The paper stretches its pieces in time as well, which this project does not; batch size, learning
-rate and number of steps are those of this file. Not run: the project had no accelerator.
+The paper also stretches pieces in time, which Cloze does not. Batch size, learning rate and steps
+are ours. Not run.
 """
 
 from data.config import Data

@@ -1,13 +1,13 @@
-"""The Reformer of enwik8 (Kitaev et al. 2020), in the sizes of google/reformer-enwik8.
+"""Reformer of enwik8 (Kitaev et al. 2020).
 
-12 layers of two streams of 1,024, rows of 65,536 bytes: of four layers, one hashes in 4 rounds and
-three are local.
+google/reformer-enwik8's sizes: 12 layers of two streams of 1,024, rows of 65,536 bytes; of every
+four layers one hashes in 4 rounds and three are local.
 
     python -m pretrain prepare TEXT --output bytes --layout gpt2 --vocab-size 257
     python -m pretrain train reformer_enwik8 --workdir runs/reformer data.store=bytes
 
-The vocabulary is the 256 bytes and the end of a text; the released model has 258 ids. Optimizer and
-batch are those of this file, not of the paper. Not run: the project had no accelerator.
+The vocabulary is 256 bytes and the end of text; the released model has 258 ids. Optimizer and batch
+are ours. Not run.
 """
 
 from data.config import Data

@@ -1,16 +1,14 @@
-"""RoBERTa-base (Liu et al. 2019, table 9).
+r"""RoBERTa-base (Liu et al. 2019, table 9).
 
-125 M parameters, 8,192 rows of 512 a step, half a million steps on 160 GB of text.
+125 M parameters; 8,192 full rows of 512 tokens a step, 500,000 steps on 160 GB of text.
 
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary VOCABULARY \
         --output english
     python -m pretrain train roberta_base --workdir runs/roberta_base data.store=english
 
-BOOKS and NEWS are folders of text, VOCABULARY is a folder with the released vocab.json and
-merges.txt. Or train a byte-level vocabulary on your own text: `prepare ... --layout roberta
---vocab-size 50265`. All steps have full rows.
-
-The paper: a day for 100,000 steps on 1,024 V100 GPUs. Not run: the project had no accelerator.
+BOOKS and NEWS are folders of text; VOCABULARY holds the released vocab.json and merges.txt. For
+your own byte-level vocabulary, pass `--layout roberta --vocab-size 50265` to `prepare` instead.
+Cost: a day for 100,000 steps on 1,024 V100 GPUs in the paper. Not run.
 """
 
 from data.config import Data

@@ -1,11 +1,11 @@
-"""RoBERTa-large (Liu et al. 2019, table 9).
+r"""RoBERTa-large (Liu et al. 2019, table 9).
 
-355 M parameters, 8,192 rows of 512 a step, half a million steps on 160 GB of text.
+355 M parameters; store, rows and steps as in roberta_base.
 
-    python -m pretrain train roberta_large \
-        --workdir runs/roberta_large data.store=english mesh.fsdp=-1 mesh.data=1
+    python -m pretrain train roberta_large --workdir runs/roberta_large data.store=english \
+        mesh.fsdp=-1 mesh.data=1
 
-The store is that of roberta_base. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,18 +1,15 @@
-"""Bahdanau's encoder-decoder (2015), of LSTM cells, on Multi30k (Elliott et al. 2016).
+r"""LSTMs and additive attention (Bahdanau et al. 2015).
 
-A bidirectional encoder, and additive attention before each step of the decoder. The paper's sizes
-are the defaults of the model's configuration.
+LSTM cells on Multi30k (Elliott et al. 2016): a bidirectional encoder, and additive attention before
+each decoder step. The defaults of Seq2SeqLstmConfig are the paper's sizes.
 
     python -m pretrain prepare PAIRS.jsonl --document pair --layout transformer \
         --algorithm bpe --vocab-size 2000 --output runs/multi30k_2000
     python -m pretrain train seq2seq_bahdanau --workdir runs/seq2seq_bahdanau
 
 PAIRS.jsonl has records with `source` and `target`; benchmarks/seq2seq.py writes it, runs these
-commands and translates the test set.
-
-900 steps (2.8 epochs) took 11 minutes on two cores of an AMD EPYC beside other programs,
-2026-11-25, and are far from converged: 19.4 BLEU with beam search of 4 on test_2016_flickr.
-benchmarks/results/seq2seq.md has the rest.
+commands and translates the test set. 900 steps in 11 minutes on two CPU cores, far from converged:
+19.4 BLEU, beam search of 4 (benchmarks/results/seq2seq.md).
 """
 
 from data.config import Data

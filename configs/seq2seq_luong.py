@@ -1,18 +1,12 @@
-"""Luong's encoder-decoder (2015) on Multi30k (Elliott et al. 2016).
+"""LSTMs with Luong's attention (Luong et al. 2015).
 
-Reversed sources, and attention behind each step of the decoder: the general score, with input
-feeding. The paper has `vocab=50000 width=1000 embedding=1000 depth=4`.
+Reversed sources, the general score after each decoder step, and input feeding; the paper has
+`vocab=50000 width=1000 embedding=1000 depth=4`. Store as in seq2seq_bahdanau.
 
-    python -m pretrain prepare PAIRS.jsonl --document pair --layout transformer \
-        --algorithm bpe --vocab-size 2000 --output runs/multi30k_2000
     python -m pretrain train seq2seq_luong --workdir runs/seq2seq_luong
 
-PAIRS.jsonl has records with `source` and `target`; benchmarks/seq2seq.py writes it, runs these
-commands and translates the test set.
-
-900 steps (2.8 epochs) took 8 minutes on two cores of an AMD EPYC beside other programs, 2026-11-25,
-and are far from converged: 11.4 BLEU with beam search of 4 on test_2016_flickr.
-benchmarks/results/seq2seq.md has the rest.
+900 steps in 8 minutes on two CPU cores, far from converged: 11.4 BLEU
+(benchmarks/results/seq2seq.md).
 """
 
 from data.config import Data

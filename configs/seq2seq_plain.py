@@ -1,18 +1,12 @@
-"""Sutskever's encoder-decoder (2014) on Multi30k (Elliott et al. 2016).
+"""LSTMs without attention (Sutskever et al. 2014).
 
-Reversed sources, and no attention: the decoder reads the encoder's last state alone. The paper has
-`width=1000 embedding=1000 depth=4`.
+Reversed sources; the decoder reads the encoder's last state alone. The paper has `width=1000
+embedding=1000 depth=4`. Store as in seq2seq_bahdanau.
 
-    python -m pretrain prepare PAIRS.jsonl --document pair --layout transformer \
-        --algorithm bpe --vocab-size 2000 --output runs/multi30k_2000
     python -m pretrain train seq2seq_plain --workdir runs/seq2seq_plain
 
-PAIRS.jsonl has records with `source` and `target`; benchmarks/seq2seq.py writes it, runs these
-commands and translates the test set.
-
-900 steps (2.8 epochs) took 7 minutes on two cores of an AMD EPYC beside other programs, 2026-11-25,
-and are far from converged: 5.5 BLEU with beam search of 4 on test_2016_flickr.
-benchmarks/results/seq2seq.md has the rest.
+900 steps in 7 minutes on two CPU cores, far from converged: 5.5 BLEU
+(benchmarks/results/seq2seq.md).
 """
 
 from data.config import Data

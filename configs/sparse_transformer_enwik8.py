@@ -1,14 +1,13 @@
-"""The Sparse Transformer of enwik8 (Child et al. 2019, sections 6 and 7.2): 95 M parameters.
+"""Sparse Transformer of enwik8 (Child et al. 2019).
 
-30 layers of 8 heads, rows of 12,288 bytes, fixed pattern with stride 128 and c = 32, merged heads.
+95 M parameters: 30 layers of 8 heads, rows of 12,288 bytes, fixed pattern with stride 128 and
+c = 32, merged heads (sections 6 and 7.2). It recomputes layers in the backward pass (section 5.4).
 
     python -m pretrain prepare TEXT --output bytes --layout gpt2 --vocab-size 257
     python -m pretrain train sparse_transformer_enwik8 --workdir runs/sparse data.store=bytes
 
-The vocabulary is the 256 bytes and the end of a text. The paper trains for 80 epochs of 90 M bytes
-with a warm-up of 5,000 steps and a cosine decay; batch size and learning rate of enwik8 are those
-of this file, not of the paper. The backward pass recomputes the layers, as in section 5.4. Not run:
-the project had no accelerator.
+The paper trains for 80 epochs of 90 M bytes, with 5,000 warmup steps and cosine decay; batch size
+and learning rate are ours. Not run.
 """
 
 from data.config import Data

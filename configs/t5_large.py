@@ -1,13 +1,11 @@
 """T5-large (Raffel et al. 2019, section 3.7).
 
-770 M parameters, a million steps of 2,048 rows of 512 on C4, Adafactor.
+770 M parameters; 2,048 rows of 512 tokens a step, a million steps, Adafactor. Store as in t5_base.
 
-    python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_large --workdir runs/t5_large data.store=c4
 
-spiece.model is the released vocabulary. Rows are sharded over all chips, and activations are
-rematerialized in the backward pass. The paper mixes supervised tasks into this run; here it is span
-corruption alone. Not run: the project had no accelerator.
+It shards rows over all chips and rematerializes activations. The paper mixes supervised tasks into
+this run; here it is span corruption alone. Not run.
 """
 
 from data.config import Data

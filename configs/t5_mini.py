@@ -1,16 +1,13 @@
-"""T5-mini on 28 authors' books, with AdamW in place of Adafactor.
+"""T5-mini with AdamW (Tay et al. 2021).
 
-It has 4 + 4 layers as in Tay et al. 2021, and width 256 in place of 384.
+4 + 4 layers of width 256 (384 in the paper) on 28 authors' books. AdamW's updates are relative to
+the parameters' size, at Adafactor's learning rate of 0.01; plain AdamW at 2e-3 stays at 5.5 nats.
 
     python -m pretrain prepare BOOKS --output runs/books_t5 --vocab-size 8192 --layout t5
     python -m pretrain train t5_mini --workdir runs/t5_mini
 
-Each AdamW update is relative to its parameter's size, at Adafactor's learning rate of 0.01. With
-plain AdamW at 2e-3 the loss stayed at 5.5 (LOG.md).
-
-On one core of an AMD EPYC, 2026-11-21: 2,500 steps, 6.3 million tokens, in 45 minutes; held-out
-loss 4.58 nats a label (perplexity 97), accuracy 30.0 %, sentinels included. Unigrams: 5.94 nats
-(380), 3.8 %. benchmarks/results/t5_mini.md has the curves.
+2,500 steps in 45 minutes on a CPU core: held-out loss 4.58 nats a label, accuracy 30.0 %, sentinels
+included; unigrams score 5.94 and 3.8 % (benchmarks/results/t5_mini.md).
 """
 
 from data.config import Data

@@ -1,15 +1,10 @@
 """T5-small (Raffel et al. 2019, section 3.7).
 
-60 M parameters. The training is that of the paper's baseline on C4, whose model is T5-base (section
-3.1): 2^19 steps of 128 rows of 512, Adafactor.
+60 M parameters, trained like t5_base, whose store it reads.
 
-    python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_small --workdir runs/t5_small data.store=c4
 
-spiece.model is the released vocabulary. To use AdamW: optimizer=adamw
-optimizer.scale_by_param_rms=true optimizer.learning_rate=0.01 optimizer.weight_decay=0. Its
-convergence was measured on a small model only (configs/t5_mini.py). Not run: the project had no
-accelerator.
+Not run.
 """
 
 from data.config import Data

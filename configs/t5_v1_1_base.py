@@ -1,12 +1,11 @@
-"""T5 v1.1 base (Raffel et al. 2019, with Shazeer 2020's gated GELU).
+"""T5 v1.1 base (Raffel et al. 2019, Shazeer 2020).
 
-248 M parameters, untied output embeddings, no dropout, C4 only.
+248 M parameters with gated GELU and untied output embeddings, without dropout. Store, steps, rows
+and optimizer as in t5_base.
 
-    python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_v1_1_base --workdir runs/t5_v1_1_base data.store=c4
 
-Steps, rows and optimizer are those of the paper's baseline. Not run: the project had no
-accelerator.
+Not run.
 """
 
 from data.config import Data

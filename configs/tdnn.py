@@ -1,6 +1,10 @@
-"""A time delay neural network (Waibel et al. 1989): two layers of 3 positions, averaged.
+"""Time delay neural network (Waibel et al. 1989).
 
-python -m pretrain finetune --config tdnn --task sst2 --workdir runs/tdnn
+Two layers over 3 positions each, averaged.
+
+    python -m pretrain finetune --config tdnn --task sst2 --workdir runs/tdnn
+
+Scores: benchmarks/results/classifiers.md.
 """
 
 from data.config import Data

@@ -1,6 +1,10 @@
-"""CNN-rand (Kim 2014): 100 filters each over 3, 4 and 5 words, half of their maxima dropped.
+"""CNN-rand (Kim 2014).
 
-python -m pretrain finetune --config textcnn --task sst2 --workdir runs/textcnn
+100 filters each over 3, 4 and 5 words; dropout of half of their maxima.
+
+    python -m pretrain finetune --config textcnn --task sst2 --workdir runs/textcnn
+
+Scores: benchmarks/results/classifiers.md.
 """
 
 from data.config import Data

@@ -1,6 +1,6 @@
-"""The Transformer (Vaswani et al. 2017), base model, English-German.
+r"""Transformer, base (Vaswani et al. 2017).
 
-63 M parameters, 100,000 steps of 25,000 tokens a side.
+63 M parameters, English to German; 25,000 tokens a side a step, 100,000 steps.
 
     python -m pretrain prepare tfds:wmt14_translate/de-en --document pair --field en,de \
         --output wmt14 --layout transformer --algorithm bpe --vocab-size 37000
@@ -8,9 +8,8 @@
     python -m pretrain average --workdir runs/transformer_base --last 5 \
         --output runs/transformer_base_average
 
-The paper's peak learning rate is 1 / sqrt(512 * 4000). Its batches have pairs of similar length;
-here rows are packed with several pairs. Not run: the project had no accelerator.
-configs/transformer_multi30k.py was run.
+The peak learning rate is 1 / sqrt(512 * 4000). The paper batches pairs of similar length; we pack
+several pairs into a row. Not run; transformer_multi30k was.
 """
 
 from data.config import Data

@@ -1,13 +1,13 @@
-"""The big Transformer (Vaswani et al. 2017, table 3).
+r"""Transformer, big (Vaswani et al. 2017, table 3).
 
-214 M parameters, English-German, 300,000 steps of 25,000 tokens a side.
+214 M parameters; 300,000 steps on transformer_base's store. For English to French the paper has
+dropout 0.1.
 
     python -m pretrain train transformer_big --workdir runs/transformer_big data.store=wmt14
     python -m pretrain average --workdir runs/transformer_big --last 20 \
         --output runs/transformer_big_average
 
-The store is that of configs/transformer_base.py. For English-French the paper has dropout 0.1. Not
-run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,15 +1,14 @@
-"""Transformer-XL, the standard model of WikiText-103 (Dai et al. 2019, section 4.1).
+"""Transformer-XL, standard (Dai et al. 2019).
 
-151.1 M parameters; segments of 150 tokens with a memory of 150.
+151.1 M parameters; segments of 150 tokens with a memory of 150 (section 4.1).
 
     python -m pretrain prepare TEXT --vocabulary VOCABULARY --output text
     python -m pretrain train transformer_xl_base --workdir runs/transformer_xl data.store=text
 
-The paper's vocabulary is the 267,735 words of WikiText-103, sorted by frequency. Where yours is
-another one, set model.vocab, and the cutoffs of model.clusters below it. The rows of the paper read
-across documents; data.objective.separate_documents=true resets the memory at their ends. The other
-settings are those of the released run_wt103_base.sh, but for its batch of 60 rows: 64 divide among
-16 chips. Not run: the project had no accelerator.
+The paper's vocabulary is WikiText-103's 267,735 words, sorted by frequency; for another one set
+model.vocab and, below it, the cutoffs of model.clusters. Rows read across documents, as in the
+paper; data.objective.separate_documents=true resets the memory at their ends. Settings follow the
+released run_wt103_base.sh, with 64 rows (it has 60), which divide among 16 chips. Not run.
 """
 
 from data.config import Data

@@ -1,16 +1,14 @@
-"""Transformer-XL, the large model of WikiText-103 (Dai et al. 2019, section 4.1).
+r"""Transformer-XL, large (Dai et al. 2019).
 
-285,205,322 parameters, as `transformers` counts its released configuration; the paper says 257 M.
-Segments of 384 tokens with a memory of 384, in 128 rows.
+285,205,322 parameters, as `transformers` counts them (257 M in the paper); 128 rows of 384 tokens
+with a memory of 384. Vocabulary as in transformer_xl_base.
 
-    python -m pretrain prepare TEXT --vocabulary VOCABULARY --output text
     python -m pretrain train transformer_xl_large --workdir runs/transformer_xl_large \
         data.store=text
 
-The vocabulary is as in transformer_xl_base. The paper evaluates with a longer memory: set
-model.memory=1600 model.clamp_len=1000 model.same_length=true, as the released configuration has
-them; they change no parameter. Not run: the project had no accelerator. libtpu 0.0.42.1 crashes
-when it compiles this model for a TPU with attention dropout: set model.attention_dropout=0 there.
+The paper evaluates with a longer memory: set model.memory=1600 model.clamp_len=1000
+model.same_length=true, as the released configuration does. libtpu 0.0.42.1 crashes when it compiles
+attention dropout here: set model.attention_dropout=0 on a TPU. Not run.
 """
 
 from data.config import Data

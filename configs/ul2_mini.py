@@ -1,18 +1,15 @@
-"""UL2's mixture of denoisers (Tay et al. 2022, section 3.1) on a T5-mini and 28 authors' books.
+r"""UL2's seven denoisers (Tay et al. 2022) on a T5.
+
+A T5-mini with the denoisers of table 1, as many rows each: R ([NLU]) has short spans, S
+([S2S]) one span at the end, X ([NLG]) long or many spans; the mode tokens are the released ones.
+Rows have 128 tokens, a quarter of the paper's, so the longest spans have 16 tokens, not 64.
 
     python -m pretrain prepare BOOKS ARTICLES --output runs/books_ul2 --held-out 0.03 \
         --vocab-size 8192 --layout ul2
     python -m pretrain train ul2_mini --workdir runs/ul2_mini
 
-It has the seven denoisers of the paper's table 1, each with the same number of rows. R ([NLU]) has
-short spans, S ([S2S]) one span at the end of the text, X ([NLG]) long or many spans; the mode
-tokens are those of the released checkpoints. A row has 128 tokens, a quarter of the paper's, and
-the longest spans therefore have 16 tokens in place of 64.
-
-On two cores of a Xeon with AVX-512, with other programs running, 2026-11-23: 1,000 steps, 2.8
-million tokens of inputs and labels of the books and 104 articles of Wikipedia, in 14 minutes of
-training and 9 of evaluation. Held-out loss 5.31 nats a label: R 4.82 and 5.23, S 5.50, X 5.13,
-5.53, 5.32 and 5.63; 5.25 on the books and 5.96 on the articles. It has not converged.
+1,000 steps in 14 minutes of training and 9 of evaluation on two CPU cores, not converged: held-out
+loss 5.31 nats a label (benchmarks/results/small_runs.md).
 """
 
 from data.config import Data

@@ -1,12 +1,12 @@
-"""ViT-B/16 on ImageNet's 1,281,167 images (Dosovitskiy et al. 2021, tables 1 and 3).
+"""ViT-B/16 on ImageNet (Dosovitskiy et al. 2021).
 
-86.6 M parameters, 4,096 images of 224 x 224 pixels a step, 300 epochs.
+86.6 M parameters; 4,096 of 1,281,167 images (224 x 224 pixels) a step, 300 epochs. Hyperparameters
+follow the paper for ImageNet alone (tables 1 and 3).
 
     python -m pretrain prepare-images IMAGENET/train --validation IMAGENET/val --output imagenet
     python -m pretrain train vit_base --workdir runs/vit_base data.store=imagenet
 
-The rates, steps, warmup, dropout, weight decay and clipping are those of the paper for ImageNet
-alone. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,12 +1,10 @@
-"""ViT-L/16 on ImageNet's 1,281,167 images (Dosovitskiy et al. 2021, tables 1 and 3).
+"""ViT-L/16 on ImageNet (Dosovitskiy et al. 2021).
 
-304.3 M parameters, 4,096 images of 224 x 224 pixels a step, 300 epochs.
+304.3 M parameters; store and schedule as in vit_base.
 
-    python -m pretrain prepare-images IMAGENET/train --validation IMAGENET/val --output imagenet
     python -m pretrain train vit_large --workdir runs/vit_large data.store=imagenet
 
-The rates, steps, warmup, dropout, weight decay and clipping are those of the paper for ImageNet
-alone. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

@@ -1,9 +1,10 @@
-"""The model of vit_mnist, which learns the mean brightness of masked patches, for a CPU.
+"""A small ViT on masked patches of MNIST.
+
+vit_mnist's model learns the mean brightness of masked patches without labels; the second command
+fine-tunes it on labels. Store as in vit_mnist.
 
     python -m pretrain train vit_masked_mnist --workdir runs/masked
     python -m pretrain train vit_mnist --workdir runs/labels --from runs/masked
-
-The first command reads no labels. The second one begins with its parameters.
 """
 
 from data.config import Data

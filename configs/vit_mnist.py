@@ -1,11 +1,13 @@
-"""ViT of 6 layers of width 128 on 28 x 28 pixels in patches of 7, in float32: for a CPU.
+"""A small ViT on MNIST, in float32 for a CPU.
+
+6 layers of width 128 over patches of 7 pixels. Crops keep 70 % of the area or more and are not
+mirrored.
 
     python -m pretrain prepare-images train.npz --validation test.npz --output runs/mnist
     python -m pretrain train vit_mnist --workdir runs/vit_mnist
 
-Training crops have 70 % of the area or more, and are not mirrored. With train.steps=2500, 5.3
-epochs in 7.5 minutes on one core of an AMD EPYC beside another program, 2026-11-26: 98.68 % of the
-10,000 test images of MNIST.
+With train.steps=2500, 7.5 minutes on a CPU core: 98.68 % of the test images right
+(benchmarks/results/small_runs.md).
 """
 
 from data.config import Data

@@ -1,13 +1,10 @@
-"""ViT-Ti/16 on ImageNet's 1,281,167 images: the recipe of DeiT-Ti without its distillation token.
+"""ViT-Ti/16: DeiT-Ti without distillation.
 
-5.7 M parameters, 1,024 images of 224 x 224 pixels a step, 300 epochs (Touvron et al. 2021, tables
-1 and 9).
+5.7 M parameters; store and schedule as in vit_small.
 
-    python -m pretrain prepare-images IMAGENET/train --validation IMAGENET/val --output imagenet
     python -m pretrain train vit_tiny --workdir runs/vit_tiny data.store=imagenet
 
-An image is read three times in a row (repeated augmentation), so that an epoch of the paper reads a
-third of the images. Not run: the project had no accelerator.
+Not run.
 """
 
 from data.config import Data

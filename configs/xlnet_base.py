@@ -1,17 +1,15 @@
-"""XLNet-base (Yang et al. 2019, section 3.4 and the released model).
+r"""XLNet-base (Yang et al. 2019, section 3.4).
 
-117 M parameters, BERT-base's size and text: 256 rows of 512 tokens a step, a million steps.
+117 M parameters, BERT-base's size and text; 256 rows of 512 tokens a step, a million steps.
 
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocab-size 32000 \
         --output english_32k
     python -m pretrain train xlnet_base --workdir runs/xlnet_base data.store=english_32k
 
-BOOKS is a folder of text files. Rows are pairs of texts, half of them of two documents, in which
-one token in six is predicted. The paper prints no batch size and no rate of this model: those are
-BERT-base's, and the other settings are those of xlnet_large. Rows that continue each other, with a
-memory of 384 states, are `model.memory=384 data.objective.rows=windows data.objective.order=lanes`.
-
-Not run: the project had no accelerator.
+BOOKS is a folder of text. Rows are pairs of texts, half of them from two documents; one token in
+six is predicted. The paper gives no batch size or learning rate for this model: we use BERT-base's.
+For a memory of 384 states set `model.memory=384 data.objective.rows=windows
+data.objective.order=lanes`. Not run.
 """
 
 from data.config import Data

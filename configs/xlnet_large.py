@@ -1,15 +1,14 @@
-"""XLNet-large (Yang et al. 2019, appendix A.4.1).
+r"""XLNet-large (Yang et al. 2019, appendix A.4.1).
 
-360 M parameters, 8,192 rows of 512 tokens a step, 500,000 steps on 33 billion tokens of text.
+360 M parameters; 8,192 rows of 512 tokens a step, 500,000 steps on 33 billion tokens.
 
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS WEB --vocab-size 32000 \
         --output english_32k
     python -m pretrain train xlnet_large --workdir runs/xlnet_large data.store=english_32k
 
-BOOKS and WEB are folders of text files. The paper: 512 TPU v3 chips, about 5.5 days. Its rows
-continue each other, half of them backwards (section 3.1); here they are shuffled and all forwards.
-Its code ends with a thousandth of the learning rate, this file with 0. Not run: the project had no
-accelerator.
+BOOKS and WEB are folders of text. The paper's rows continue each other, half of them backwards
+(section 3.1), and its learning rate ends at a thousandth; ours are shuffled, all forwards, and end
+at 0. Cost: 5.5 days on 512 TPU v3 chips in the paper. Not run.
 """
 
 from data.config import Data

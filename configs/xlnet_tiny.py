@@ -1,7 +1,9 @@
-"""XLNet of 2 layers and width 128 on the built-in corpus: rows of 32 tokens.
+"""A tiny XLNet: 2 layers of width 128.
 
-python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
-python -m pretrain train xlnet_tiny --workdir runs/xlnet_tiny
+A smoke test with rows of 32 tokens, on the built-in corpus.
+
+    python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
+    python -m pretrain train xlnet_tiny --workdir runs/xlnet_tiny
 """
 
 from data.config import Data

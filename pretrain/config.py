@@ -19,7 +19,7 @@ from typing import Any
 from data.config import Data as Data  # for configuration files, as the sections below
 from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, check_scheme, is_remote
-from pretrain.command import explain_missing_module
+from pretrain.command import PROGRAM, explain_missing_module
 from pretrain.fields import list_dropped
 from pretrain.overrides import (
     ConfigError,
@@ -65,7 +65,7 @@ def load(name: str | pathlib.Path, overrides: Sequence[str] = ()) -> Run:
     Raises:
       ConfigError: with the name of the file or the key, and the nearest one that exists.
     """
-    path = _find_file(name)
+    path = find_file(name)
     run = read_json(path) if path.suffix == ".json" else _execute_file(path)
     run = override_run(run, overrides)
     validate_run(run)
@@ -103,19 +103,19 @@ def list_names() -> list[str]:
     return sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
 
 
-def _find_file(name: str | pathlib.Path) -> pathlib.Path:
+def find_file(name: str | pathlib.Path) -> pathlib.Path:
+    """Return the path of a configuration's file; raise ConfigError where there is none."""
     if is_remote(name):
         return _find_in_bucket(str(name))
     named = pathlib.Path(name)
     for path in (named, CONFIGS / f"{name}.py"):
         if path.suffix in (".py", ".json") and path.is_file():
             return path
-    known = list_names()
-    close = difflib.get_close_matches(named.stem, known, n=1, cutoff=0.4)
+    close = difflib.get_close_matches(named.stem, list_names(), n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}? " if close else ""
     raise ConfigError(
-        f"no configuration {str(name)!r}: {hint}There are {', '.join(known)}, or a path to a .py "
-        "or .json file"
+        f"no configuration {str(name)!r}: {hint}`{PROGRAM} describe --list` shows all names; a "
+        "path of a .py or .json file is one, too"
     )
 
 

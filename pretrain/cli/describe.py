@@ -1,6 +1,6 @@
-"""describe CONFIG: the resolved configuration of a run and its cost, without running it.
+"""describe CONFIG: the recipe, the resolved configuration and the cost of a run.
 
-describe --fields: the meaning of every key.
+describe --list: the configurations by family. describe --fields: the meaning of every key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data.corpus.json_lines import format_json
-from pretrain.config import Run, load, to_json
+from pretrain.cli.generated_page import make_marker, update_page
+from pretrain.cli.recipes import MARKER as RECIPES_MARKER
+from pretrain.cli.recipes import format_list, format_page, group_recipes, print_recipe
+from pretrain.config import Run, find_file, load, to_json
 from pretrain.fields import (
     FieldNote,
     format_markdown,
@@ -25,9 +28,7 @@ from pretrain.fields import (
 )
 from pretrain.overrides import ConfigError
 
-MARKER = (
-    "<!-- Below this line: python -m pretrain describe --fields --page docs/configuration.md -->"
-)
+MARKER = make_marker("describe --fields --page docs/configuration.md")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "config",
         nargs="?",
         help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
-        "config.json; optional with --fields",
+        "config.json; optional with --fields, none with --list",
     )
     parser.add_argument(
         "overrides",
@@ -46,29 +47,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON value")
     parser.add_argument(
+        "--list", action="store_true", help="list the configurations by family, a line each"
+    )
+    parser.add_argument(
         "--fields",
         action="store_true",
         help="list every key with its type, default, unit and meaning; with CONFIG, only the keys "
         "of that configuration",
     )
     parser.add_argument(
-        "--page", metavar="FILE", help="with --fields: write the tables to this Markdown page"
+        "--page",
+        metavar="FILE",
+        help="with --list: write all recipes to this Markdown page; with --fields: the tables",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the configuration and its cost, or the meaning of the keys; return 0."""
-    if args.page and not args.fields:
-        raise ConfigError("--page writes the list of --fields; add --fields")
+    """Print the configuration and its cost, all names, or the meaning of the keys; return 0."""
+    if args.page and not (args.fields or args.list):
+        raise ConfigError("--page writes what --list or --fields list; add one of them")
+    if args.list:
+        return print_list(args)
     if args.fields:
         return print_fields(args)
     if not args.config:
-        raise ConfigError("name a configuration, or add --fields")
+        raise ConfigError("name a configuration (--list shows all), or add --fields")
     run = load(args.config, args.overrides)
     facts = describe_run(run)
     if args.json:
         print(format_json(facts | {"run": json.loads(to_json(run))}))
         return 0
+    print_recipe(find_file(args.config))
     print(f"{args.config}: {type(run.model).__name__}, {run.data.objective.name}")
     print(f"  {'parameters':<28}{facts['parameters']:>20,}")
     for module, size in facts["parameters_by_part"].items():
@@ -88,6 +97,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def print_list(args: argparse.Namespace) -> int:
+    """Print the configurations by family, or write their recipes to a page; return 0."""
+    if args.config or args.fields:
+        extra = args.config or "--fields"
+        raise ConfigError(f"--list lists every configuration: leave {extra} out, or --list")
+    groups = group_recipes()
+    if args.page:
+        update_page(pathlib.Path(args.page), RECIPES_MARKER, format_page(groups))
+    elif args.json:
+        rows = [
+            {"name": recipe.name, "family": title, "summary": recipe.summary}
+            for title, recipes in groups.items()
+            for recipe in recipes
+        ]
+        print(format_json(rows))
+    else:
+        print(format_list(groups))
+    return 0
+
+
 # ---- the fields --------------------------------------------------------------
 
 
@@ -99,7 +128,7 @@ def print_fields(args: argparse.Namespace) -> int:
     sections = list_nodes(load(args.config, args.overrides)) if args.config else list_sections(Run)
     notes = {kind: list_field_notes(kind, places) for kind, places in sections.items()}
     if args.page:
-        update_page(pathlib.Path(args.page), render_page(sections, notes))
+        update_page(pathlib.Path(args.page), MARKER, render_page(sections, notes))
     elif args.json:
         print(format_json([note._asdict() for group in notes.values() for note in group]))
     else:
@@ -117,18 +146,6 @@ def render_page(
         for kind, places in sections.items()
         for line in format_markdown(kind, places, notes[kind])
     )
-
-
-def update_page(path: pathlib.Path, tables: str) -> None:
-    """Replace the text after the marker of a page.
-
-    Raises:
-      ConfigError: if the page has no marker.
-    """
-    head, marker, _ = path.read_text().partition(MARKER)
-    if not marker:
-        raise ConfigError(f"{path} has no line {MARKER}")
-    path.write_text(f"{head}{MARKER}\n\n{tables}")
 
 
 # ---- the cost of a run -------------------------------------------------------

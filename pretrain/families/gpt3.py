@@ -36,6 +36,7 @@ FAMILY = dataclasses.replace(
     gpt2.FAMILY,
     name="gpt3",
     config=Gpt3Config,
+    title="GPT-3 decoder",
     extends=("gpt", "gpt2"),
     hugging_face=dataclasses.replace(
         gpt2.MAP,

@@ -1,13 +1,20 @@
 """`describe` prints the resolved run and the meaning of each key; it writes docs/configuration.md."""
 
+import itertools
 import json
 import pathlib
+import re
+import subprocess
+import sys
+import time
 
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.cli.describe import MARKER, render_page, update_page
-from pretrain.config import SECTION_CLASSES, Run
+from pretrain.cli import recipes
+from pretrain.cli.describe import MARKER, render_page
+from pretrain.cli.generated_page import update_page
+from pretrain.config import CONFIGS, SECTION_CLASSES, Run, list_names
 from pretrain.fields import list_field_notes, list_sections
 from pretrain.overrides import ConfigError
 
@@ -46,6 +53,66 @@ def test_runs_of_images_count_images(config, parameters, giga_multiplies, capsys
     assert "tokens per step" not in numbers and "flops per token" not in numbers
 
 
+def test_configurations_are_listed_by_family_without_jax(root):
+    program = (
+        "import sys; from pretrain.__main__ import run_verb; run_verb(['describe', '--list']); "
+        "sys.exit(sum(name in sys.modules for name in ('jax', 'tensorflow')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
+    *groups, end = done.stdout.split("\n\n")
+    listed = {group.splitlines()[0]: group.splitlines()[1:] for group in groups}
+    names = {title: [line.split()[0] for line in lines] for title, lines in listed.items()}
+    assert sorted(itertools.chain(*names.values())) == list_names()
+    assert names["BERT encoder"][:2] == ["bert_base", "bert_large"]
+    assert names["GPT-3 decoder"][0] == "gpt3_125m" and names["Recurrent classifier"]
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert all(len(line.split()) > 2 for line in itertools.chain(*listed.values()))
+    assert "describe NAME" in end
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "pretrain", "describe", "--list"], cwd=root)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 1.0
+
+
+def test_the_list_has_one_json_object_for_each_configuration(capsys):
+    assert main(["describe", "--list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert sorted(row["name"] for row in rows) == list_names()
+    [row] = [row for row in rows if row["name"] == "bert_base"]
+    assert row["family"] == "BERT encoder" and row["summary"].startswith("BERT-base (Devlin")
+
+
+def test_the_recipe_of_a_configuration_comes_first(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    text = (CONFIGS / "bert_tiny.py").read_text().partition('"""\n')[2]
+    path.write_text('"""My run.\n\n    python -m pretrain train mine\n"""\n' + text)
+    assert main(["describe", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("My run.\n\n    python -m pretrain train mine\n\n" + str(path))
+    path.write_text(text)
+    assert main(["describe", str(path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{path}: BertConfig")
+
+
+def test_commands_of_a_recipe_are_those_of_the_installation(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(recipes, "PROGRAM", "cloze")
+    path = tmp_path / "mine.py"
+    path.write_text('"""My run.\n\n    python -m pretrain train mine\n"""\n')
+    recipes.print_recipe(path)
+    assert capsys.readouterr().out == "My run.\n\n    cloze train mine\n\n"
+
+
+def test_an_unknown_configuration_is_answered_by_one_name(capsys):
+    assert main(["describe", "bert_bsae"]) == 2
+    error = capsys.readouterr().err
+    assert "did you mean 'bert_base'?" in error and "describe --list" in error
+    assert len(error) < 200 and "albert_tiny" not in error
+
+
 def test_every_key_is_listed_with_type_unit_default_and_meaning(capsys):
     assert main(["describe", "--fields"]) == 0
     text = capsys.readouterr().out
@@ -77,11 +144,41 @@ def test_the_keys_of_one_configuration_are_listed(capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [([], "name a configuration, or add"), (["bert_tiny", "--page", "x.md"], "add --fields")],
+    [
+        ([], "name a configuration (--list shows all), or add"),
+        (["bert_tiny", "--page", "x.md"], "add one of them"),
+        (["bert_tiny", "--list"], "leave bert_tiny out"),
+        (["--list", "--fields"], "leave --fields out"),
+    ],
 )
 def test_wrong_arguments_are_named(arguments, message, capsys):
     assert main(["describe", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_page_of_recipes_is_current():
+    _, marker, text = (PAGE.parent / "recipes.md").read_text().partition(recipes.MARKER)
+    assert marker and text.strip() == recipes.format_page(recipes.group_recipes()).strip(), (
+        "run: python -m pretrain describe --list --page docs/recipes.md"
+    )
+
+
+def test_each_recipe_has_a_summary_and_the_command_that_trains_it():
+    for name in list_names():
+        summary, *body = recipes.read_recipe(CONFIGS / f"{name}.py").splitlines()
+        assert summary.endswith(".") and body[0] == "", name
+        trained = rf"^    python -m pretrain (train {name} |finetune --config {name} )"
+        assert any(re.match(trained, line) for line in body), name
+
+
+def test_only_the_part_below_the_marker_of_the_recipes_is_written(tmp_path):
+    page = tmp_path / "recipes.md"
+    page.write_text(f"by hand\n{recipes.MARKER}\nold")
+    assert main(["describe", "--list", "--page", str(page)]) == 0
+    text = page.read_text()
+    assert text.startswith(f"by hand\n{recipes.MARKER}\n\n## ALBERT encoder\n\n### albert_base")
+    assert "(../benchmarks/results/bert_mini.md)" in text and "old" not in text.split("##")[0]
+    assert "    ./launch.sh train bert_base --workdir" in text and "python -m" not in text[200:]
 
 
 def test_the_page_of_all_fields_is_current():
@@ -96,11 +193,11 @@ def test_the_page_of_all_fields_is_current():
 def test_only_the_text_after_the_marker_is_replaced(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"by hand\n{MARKER}\nold")
-    update_page(page, "| new |\n")
+    update_page(page, MARKER, "| new |\n")
     assert page.read_text() == f"by hand\n{MARKER}\n\n| new |\n"
     page.write_text("by hand")
     with pytest.raises(ConfigError, match="page.md has no line <!-- Below"):
-        update_page(page, "| new |\n")
+        update_page(page, MARKER, "| new |\n")
 
 
 def test_the_parameters_of_a_teacher_are_counted_apart(capsys):

@@ -225,7 +225,7 @@ def test_a_verb_that_is_not_there(capsys):
 def test_a_reader_of_the_output_may_close_it_early(root):
     command = f"{sys.executable} -m pretrain describe bert_tiny | head -1"
     done = subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True)
-    assert done.stdout.startswith("bert_tiny: BertConfig") and "rror" not in done.stderr
+    assert done.stdout.startswith("BERT-tiny") and "rror" not in done.stderr
 
 
 @pytest.mark.parametrize(
