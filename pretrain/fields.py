@@ -277,22 +277,3 @@ def format_notes(notes: Iterable[FieldNote]) -> list[str]:
         lines.append(f"  {', '.join(note.keys)}: {note.type}{default}")
         lines += textwrap.wrap(note.meaning, 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return lines
-
-
-def format_markdown(kind: type, places: Iterable[str], notes: Iterable[FieldNote]) -> list[str]:
-    """Return the lines of a section of docs/configuration.md."""
-
-    def escape_cell(text: str) -> str:
-        return text.replace("|", "\\|")
-
-    where = ", ".join(f"`{place}`" for place in places if place)
-    description = inspect.getdoc(kind) or ""
-    description = f"{where}: {description}" if where else description
-    lines = [f"### {kind.__name__}", "", description, ""]
-    lines += ["| field | type | default | unit | meaning |", "|---|---|---|---|---|"]
-    for note in notes:
-        name = note.keys[0].rpartition(".")[2]
-        default = f"`{escape_cell(note.default)}`" if note.default else ""
-        cells = (f"`{name}`", escape_cell(note.type), default, note.unit, escape_cell(note.meaning))
-        lines.append(f"| {' | '.join(cells)} |")
-    return [*lines, ""]

@@ -37,7 +37,9 @@ class Block:
 
 def list_pages() -> list[str]:
     """Return the pages in the order of execution."""
-    found = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
+    docs = ROOT / "docs"
+    files = [*docs.glob("*.md"), *(docs / "configuration").glob("*.md")]
+    found = sorted(path.relative_to(ROOT).as_posix() for path in files)
     rest = [page for page in found if page not in ORDER]
     return [*ORDER, *rest, "README.md", "CONTRIBUTING.md", "SECURITY.md"]
 

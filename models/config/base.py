@@ -88,11 +88,11 @@ class ModelConfig(Config):
     not_in_tensors: ClassVar[tuple[str, ...]] = ()
 
     vocab: int  # [ids] rows of the token embeddings, at least the number of ids in the vocabulary
-    width: int = 768  # of the hidden states
-    depth: int = 12  # [layers]
+    width: int = 768  # width of the hidden states
+    depth: int = 12  # [layers] height of the stack
     num_heads: int = 12  # attention heads of a layer
     mlp: int = 3072  # width of a feed-forward network's hidden layer
-    dropout: float = 0.1  # rate, of the embeddings and of the output of each sublayer
+    dropout: float = 0.1  # rate after the embeddings and each sublayer
     epsilon: float = 1e-5  # added to the variance in each norm
     scan: bool = True  # compile one layer and scan over the stack, instead of compiling each layer
     remat: bool = False  # recompute activations in the backward pass, which saves memory
@@ -136,7 +136,7 @@ class EncoderConfig(TakesHead, ModelConfig):
     vocab: int = 30522
     length: int = 512  # [tokens] the longest row, because positions are learned
     segments: int = 2  # number of token types
-    attention_dropout: float = 0.1  # rate, of the attention weights
+    attention_dropout: float = 0.1  # rate of the attention weights
     epsilon: float = 1e-12
 
 
@@ -192,13 +192,13 @@ class PatchConfig(ImageConfig):
     not_in_tensors: ClassVar[tuple[str, ...]] = ("image_size",)
 
     patch_size: int = 16  # [pixels] height and width of a patch; it divides `image_size`
-    width: int = 768  # of the hidden states
-    depth: int = 12  # [layers]
+    width: int = 768  # width of the hidden states
+    depth: int = 12  # [layers] height of the stack
     num_heads: int = 12  # attention heads of a layer
     mlp: int = 3072  # width of a feed-forward network's hidden layer
     qkv_bias: bool = True  # whether the maps to queries, keys and values have biases
-    dropout: float = 0.0  # rate, of the embeddings and of all linear maps but q, k and v
-    attention_dropout: float = 0.0  # rate, of the attention weights
+    dropout: float = 0.0  # rate after the embeddings and all linear maps but q, k and v
+    attention_dropout: float = 0.0  # rate of the attention weights
     # rate at which a row skips a sublayer of the last layer; it rises linearly from 0 in the first
     path_dropout: float = 0.0
     epsilon: float = 1e-12  # added to the variance in each norm
@@ -271,8 +271,8 @@ class WordEncoderConfig(TakesHead, Config):
     remat: ClassVar[bool] = False
 
     vocab: int = 30522  # [ids] rows of the word embeddings
-    width: int = 300  # of the word embeddings
-    dropout: float = 0.0  # rate, of the word embeddings
+    width: int = 300  # width of the word embeddings
+    dropout: float = 0.0  # rate of the word embeddings
     # which word embeddings are trained: "non-static" all; "static" none, for pretrained vectors;
     # "multichannel" one of the two embeddings whose sum is read
     channels: Literal["non-static", "static", "multichannel"] = "non-static"

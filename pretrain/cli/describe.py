@@ -9,17 +9,14 @@ import argparse
 import json
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data.corpus.json_lines import format_json
-from pretrain.cli.generated_page import make_marker, update_page
-from pretrain.cli.recipes import MARKER as RECIPES_MARKER
-from pretrain.cli.recipes import format_list, format_page, group_recipes, print_recipe
+from pretrain.cli.field_pages import write_pages
+from pretrain.cli.generated_page import update_page
+from pretrain.cli.recipes import MARKER, format_list, format_page, group_recipes, print_recipe
 from pretrain.config import Run, find_file, load, to_json
 from pretrain.fields import (
-    FieldNote,
-    format_markdown,
     format_notes,
     format_tree,
     list_field_notes,
@@ -27,8 +24,6 @@ from pretrain.fields import (
     list_sections,
 )
 from pretrain.overrides import ConfigError
-
-MARKER = make_marker("describe --fields --page docs/configuration.md")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page",
         metavar="FILE",
-        help="with --list: write all recipes to this Markdown page; with --fields: the tables",
+        help="with --list: write all recipes to this Markdown page; with --fields: write an index "
+        "to this page, and the fields to pages in a folder of its name",
     )
 
 
@@ -104,7 +100,7 @@ def print_list(args: argparse.Namespace) -> int:
         raise ConfigError(f"--list lists every configuration: leave {extra} out, or --list")
     groups = group_recipes()
     if args.page:
-        update_page(pathlib.Path(args.page), RECIPES_MARKER, format_page(groups))
+        update_page(pathlib.Path(args.page), MARKER, format_page(groups))
     elif args.json:
         rows = [
             {"name": recipe.name, "family": title, "summary": recipe.summary}
@@ -123,29 +119,21 @@ def print_list(args: argparse.Namespace) -> int:
 def print_fields(args: argparse.Namespace) -> int:
     """Print the meaning of every key of a configuration, or of all sections; return 0.
 
-    With --page the tables are written to that page instead.
+    With --page they are written as Markdown pages instead.
     """
+    if args.page and args.config:
+        raise ConfigError(f"--page writes the keys of all sections: leave {args.config} out")
+    if args.page:
+        write_pages(pathlib.Path(args.page))
+        return 0
     sections = list_nodes(load(args.config, args.overrides)) if args.config else list_sections(Run)
     notes = {kind: list_field_notes(kind, places) for kind, places in sections.items()}
-    if args.page:
-        update_page(pathlib.Path(args.page), MARKER, render_page(sections, notes))
-    elif args.json:
+    if args.json:
         print(format_json([note._asdict() for group in notes.values() for note in group]))
     else:
         for kind, group in notes.items():
             print("\n".join([f"{kind.__name__}", *format_notes(group), ""]))
     return 0
-
-
-def render_page(
-    sections: Mapping[type, Sequence[str]], notes: Mapping[type, Sequence[FieldNote]]
-) -> str:
-    """Return the tables of docs/configuration.md."""
-    return "\n".join(
-        line
-        for kind, places in sections.items()
-        for line in format_markdown(kind, places, notes[kind])
-    )
 
 
 # ---- the cost of a run -------------------------------------------------------

@@ -12,10 +12,9 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.cli import recipes
-from pretrain.cli.describe import MARKER, render_page
+from pretrain.cli.field_pages import MARKER, format_index, format_page, group_sections
 from pretrain.cli.generated_page import update_page
-from pretrain.config import CONFIGS, SECTION_CLASSES, Run, list_names
-from pretrain.fields import list_field_notes, list_sections
+from pretrain.config import CONFIGS, SECTION_CLASSES, list_names
 from pretrain.overrides import ConfigError
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -149,6 +148,7 @@ def test_the_keys_of_one_configuration_are_listed(capsys):
         (["bert_tiny", "--page", "x.md"], "add one of them"),
         (["bert_tiny", "--list"], "leave bert_tiny out"),
         (["--list", "--fields"], "leave --fields out"),
+        (["bert_tiny", "--fields", "--page", "x.md"], "leave bert_tiny out"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, message, capsys):
@@ -181,13 +181,49 @@ def test_only_the_part_below_the_marker_of_the_recipes_is_written(tmp_path):
     assert "    ./launch.sh train bert_base --workdir" in text and "python -m" not in text[200:]
 
 
-def test_the_page_of_all_fields_is_current():
-    sections = list_sections(Run)
-    notes = {kind: list_field_notes(kind, places) for kind, places in sections.items()}
-    _, marker, tables = PAGE.read_text().partition(MARKER)
-    assert marker and tables.strip() == render_page(sections, notes).strip(), (
-        "run: python -m pretrain describe --fields --page docs/configuration.md"
+def test_the_pages_of_all_fields_are_current():
+    _, marker, index = PAGE.read_text().partition(MARKER)
+    written = {PAGE.name: index}
+    written |= {path.name: path.read_text() for path in PAGE.with_suffix("").iterdir()}
+    made = {PAGE.name: format_index(PAGE.stem)}
+    made |= {
+        f"{page.name}.md": format_page(page, kinds) for page, kinds in group_sections().items()
+    }
+    assert marker and {name: text.strip() for name, text in written.items()} == {
+        name: text.strip() for name, text in made.items()
+    }, "run: python -m pretrain describe --fields --page docs/configuration.md"
+
+
+def test_the_pages_are_written_below_the_marker_and_into_a_folder(tmp_path):
+    page = tmp_path / "keys.md"
+    page.write_text(f"by hand\n{MARKER}\nold")
+    assert main(["describe", "--fields", "--page", str(page)]) == 0
+    assert page.read_text().startswith(f"by hand\n{MARKER}\n\n## Sections")
+    assert "(keys/train.md#guard)" in page.read_text()
+    models = (tmp_path / "keys" / "text_models.md").read_text()
+    assert models.startswith("# Models of text\n") and models.count("compile one layer") == 1
+
+
+def test_every_section_of_a_run_is_on_one_page():
+    groups = group_sections()
+    kinds = list(itertools.chain(*groups.values()))
+    assert sorted(kind.__name__ for kind in kinds) == sorted(SECTION_CLASSES.keys() - {"Run"})
+    names = {page.name: {kind.__name__ for kind in kinds} for page, kinds in groups.items()}
+    assert names["image_models"] >= {"VitConfig", "LenetConfig", "Pixels"}
+    assert names["data"] >= {"Data", "MaskedLm", "Mixed", "MixedPart"}
+    assert names["tasks"] >= {"Tagging", "Text2Text"} and names["evaluate"] >= {"Limits"}
+
+
+def test_a_field_that_sections_share_is_described_once_with_the_default_of_each():
+    page = next(page for page in group_sections() if page.name == "text_models")
+    text = format_page(page, group_sections()[page])
+    shared, *sections = re.split(
+        r"^## ", text.partition("## Shared fields\n")[2], flags=re.MULTILINE
     )
+    assert "| `width` | int | width of the hidden states |" in shared
+    [gpt2] = [section for section in sections if section.startswith("Gpt2Config\n")]
+    assert "[Shared](#shared-fields):" in gpt2 and "`vocab=50257`" in gpt2
+    assert "| `vocab` |" not in gpt2 and text.count("| `vocab` |") < 5
 
 
 def test_only_the_text_after_the_marker_is_replaced(tmp_path):
