@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from pretrain.api.arguments import format_path, list_arguments
+from pretrain.api.store_vocabulary import follow_store
 from pretrain.command import PROGRAM
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.distributed import processes
@@ -151,6 +152,8 @@ def train(
         validate_run(run)
     else:
         run = load(format_path(config), arguments)
+        if source is None:
+            run = follow_store(run, config, arguments, workdir)
     prometheus = None if prometheus is None else format_path(prometheus)
     monitoring = make_monitoring(profile, prometheus, tracker, run.train.last_step)
     check_workdir_path(workdir)

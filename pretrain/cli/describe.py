@@ -12,6 +12,7 @@ import pathlib
 from typing import Any
 
 from data.corpus.json_lines import format_json
+from pretrain.api.store_vocabulary import follow_store
 from pretrain.cli.field_pages import write_pages
 from pretrain.cli.generated_page import update_page
 from pretrain.cli.recipes import MARKER, format_list, format_page, group_recipes, print_recipe
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         return print_fields(args)
     if not args.config:
         raise ConfigError("name a configuration (--list shows all), or add --fields")
-    run = load(args.config, args.overrides)
+    run = follow_store(load(args.config, args.overrides), args.config, args.overrides)
     facts = describe_run(run)
     if args.json:
         print(format_json(facts | {"run": json.loads(to_json(run))}))

@@ -15,6 +15,7 @@ from typing import Any
 from data.corpus.json_lines import format_json
 from data.corpus.paths import is_remote
 from data.store.atomic import write_atomically
+from pretrain.api.store_vocabulary import follow_store
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.config import Run, load
 from pretrain.overrides import ConfigError
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """Compile the run for the machine and print the plan; return 0."""
     if args.output and not os.path.isdir(args.output):
         check_output_file(args.output, args.overwrite, [args.config])
-    run = load(args.config, args.overrides)
+    run = follow_store(load(args.config, args.overrides), args.config, args.overrides)
     if bool(args.topology) == bool(args.mesh):
         raise ConfigError(
             "plan needs either --topology T, a TPU slice such as v5p:2x2x4, or --mesh N, a number "

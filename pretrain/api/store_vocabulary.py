@@ -1,0 +1,98 @@
+"""The size of a model's vocabulary follows the store that it trains on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from data.corpus.paths import as_path
+from data.store.manifest import MANIFEST_FILE, read_manifest
+from models.config.base import ModelConfig
+from pretrain.config import Run, flatten_config, print_notice, read_settings, validate_run
+
+KEY = "model.vocab"
+TILE = 128  # columns that a matrix unit computes at once
+LEAST_TILED = 1024  # [ids] below it, whole tiles would waste too much
+
+
+def follow_store(
+    run: Run,
+    config: str | os.PathLike[str],
+    arguments: Sequence[str],
+    workdir: str | os.PathLike[str] | None = None,
+    report: Callable[[str], Any] = print_notice,
+) -> Run:
+    """Return a run whose `model.vocab` fits the vocabulary of `data.store`.
+
+    The size of the configuration stays if it was given as an argument, if it is the size of the
+    store's vocabulary or that size padded to whole tiles, if the store is not there, or if the
+    model reads something other than ids. A workdir that exists keeps its own.
+
+    Args:
+      run: the run, as loaded.
+      config: the name or path from which it was loaded. A saved config.json stays as it is.
+      arguments: its `path=value` overrides.
+      workdir: the folder of the run, if it has one.
+      report: receives a line if the size changes.
+
+    Raises:
+      ConfigError: the run is not valid with the size of the store.
+      ValueError: the store's manifest is broken.
+    """
+    model: Any = run.model
+    if (
+        not isinstance(model, ModelConfig)
+        or model.characters
+        or model.frozen_params  # a teacher's vocabulary is the student's
+        or os.fspath(config).endswith(".json")
+        or any(argument.partition("=")[0] == KEY for argument in arguments)
+    ):
+        return run
+    size = read_vocabulary_size(run.data.store)
+    if size is None or size <= model.vocab <= pad_vocabulary(size, TILE):
+        return run
+    recorded = read_recorded_size(workdir) if workdir is not None else None
+    vocab = recorded or pad_vocabulary(size, run.mesh.model)
+    if vocab == model.vocab:
+        return run
+    if recorded is None:
+        report(
+            f"{KEY}={vocab} follows {run.data.store}, whose vocabulary has {size:,} ids "
+            f"({model.vocab:,} in the configuration)"
+        )
+    run = dataclasses.replace(run, model=dataclasses.replace(model, vocab=vocab))
+    validate_run(run)
+    return run
+
+
+def pad_vocabulary(size: int, devices: int) -> int:
+    """Return a size rounded up to whole tiles, unless it is small, and to a multiple of devices.
+
+    Args:
+      size: [ids] of a vocabulary.
+      devices: `mesh.model`, over which the rows of the embeddings are sharded.
+    """
+    multiple = math.lcm(devices, TILE if size >= LEAST_TILED else 1)
+    return -(-size // multiple) * multiple
+
+
+def read_vocabulary_size(store: str) -> int | None:
+    """Return the number of ids of a store's vocabulary; None where there is no such store."""
+    if not store or not (as_path(store) / MANIFEST_FILE).exists():
+        return None
+    vocabulary = read_manifest(as_path(store)).get("vocabulary")
+    size = vocabulary.get("size") if isinstance(vocabulary, dict) else None
+    return size if type(size) is int and size > 0 else None
+
+
+def read_recorded_size(workdir: str | os.PathLike[str]) -> int | None:
+    """Return the size with which a run began; None for a new workdir."""
+    path = as_path(workdir) / "config.json"
+    if isinstance(path, pathlib.Path) and not path.is_file():
+        return None
+    size = flatten_config(read_settings(path)).get(KEY)
+    return size if type(size) is int and size > 0 else None
