@@ -81,6 +81,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"    {module:<26}{size:>20,}")
     if facts["teacher_parameters"]:
         print(f"  {'parameters of the teacher':<28}{facts['teacher_parameters']:>20,}")
+    if facts["frozen_parameters"] > facts["teacher_parameters"]:
+        for name in ("trained", "frozen"):
+            print(f"  {name:<28}{facts[f'{name}_parameters']:>20,}")
     names = ["tokens_per_step", "flops_per_token", "flops_per_step", "steps", "tokens", "flops"]
     unit = run.data.objective.unit
     if facts["visible_flops_per_step"] != facts["flops_per_step"]:
@@ -147,7 +150,8 @@ def describe_run(run: Run) -> dict[str, Any]:
 
     Returns:
       `parameters`; `parameters_by_part`, by the first two names of a parameter's path;
-      `teacher_parameters`, which are in neither and are not trained;
+      `teacher_parameters`, which are in neither; `trained_parameters` and `frozen_parameters`: of
+      all these, the ones that the optimizer updates, and the others;
       `tokens_per_step`, the positions of a batch of full rows; `flops_per_token` and
       `flops_per_step`, those of matmuls in the forward and the backward pass, without
       rematerialization, as the papers count them; `visible_flops_per_step`, the same without the
@@ -162,6 +166,7 @@ def describe_run(run: Run) -> dict[str, Any]:
     from models.config.base import TEACHER
     from pretrain.distributed.sharding import format_path
     from pretrain.training import flops as flop_counts
+    from pretrain.training.optimizers import count_trained
     from pretrain.training.state import init_params
 
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
@@ -174,12 +179,15 @@ def describe_run(run: Run) -> dict[str, Any]:
             continue
         module = "/".join(path.split("/")[:2])
         sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
+    trained = count_trained(run, params)
     tokens = count_positions(run.data.objective, run.data.batch_size)
     flops, visible_flops = flop_counts.count_step_flops(run)
     return {
         "parameters": sum(sizes.values()),
         "parameters_by_part": sizes,
         "teacher_parameters": teacher,
+        "trained_parameters": trained,
+        "frozen_parameters": sum(sizes.values()) + teacher - trained,
         "tokens_per_step": tokens,
         "flops_per_token": round(flops / tokens),
         "flops_per_step": flops,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from typing import Any, cast
 
 import jax
+import numpy as np
 import optax
 
 from models.config.heads import HeadedConfig
 from pretrain.config import Run
+from pretrain.distributed.sharding import format_path
 from pretrain.overrides import ConfigError
 from pretrain.schema import Optimizer
 from pretrain.training.divergence import track_norms
 from pretrain.training.optimizers.ema import track_ema
-from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params
+from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params, select_trained
 from pretrain.training.schedules import make_learning_rate
 
 
@@ -29,17 +32,38 @@ def make_run_optimizer(run: Run) -> optax.GradientTransformation:
     if run.model.frozen_params:
         optimizer = freeze_params(optimizer, run.model.frozen_params)
     if run.train.trainable_layers is not None:
-        encoder = cast(HeadedConfig, run.model).encoder  # as `validate_run` requires
-        depth, num_trained = (
-            count // encoder.layers_per_block
-            for count in (encoder.depth, run.train.trainable_layers)
-        )
-        optimizer = freeze_lower_layers(optimizer, depth, num_trained)
+        optimizer = freeze_lower_layers(optimizer, *count_entries(run, run.train.trainable_layers))
     if run.train.ema_decay:
         optimizer = allow_promotion(track_ema(optimizer, run.train.ema_decay))
     if run.guard.norm_factor:
         optimizer = optax.chain(track_norms(run.guard.norm_window), optimizer)
     return optimizer
+
+
+def count_entries(run: Run, trainable_layers: int) -> tuple[int, int]:
+    """Return (entries of the stack of a fine-tuned encoder, those that are trained)."""
+    encoder = cast(HeadedConfig, run.model).encoder  # as `validate_run` requires
+    return (
+        encoder.depth // encoder.layers_per_block,
+        trainable_layers // encoder.layers_per_block,
+    )
+
+
+def count_trained(run: Run, params: Any) -> int:
+    """Return the number of parameters that the optimizer of a run updates.
+
+    Args:
+      run: the run.
+      params: its parameters, or their shapes.
+    """
+    total = 0.0
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        path = format_path(keys)
+        share: Any = not path.startswith(tuple(run.model.frozen_params))
+        if share and run.train.trainable_layers is not None:
+            share = select_trained(path, *count_entries(run, run.train.trainable_layers))
+        total += math.prod(leaf.shape) * np.mean(share)
+    return round(total)
 
 
 def make_optimizer(config: Optimizer, steps: int) -> optax.GradientTransformation:

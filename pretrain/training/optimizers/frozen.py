@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from pretrain.distributed.sharding import format_path
@@ -46,15 +47,21 @@ def zero_frozen(updates: optax.Updates, depth: int, num_trained: int) -> optax.U
     """Return the updates with zeros for the parameters that `freeze_lower_layers` freezes."""
 
     def zero_leaf(keys: tuple[Any, ...], update: jax.Array) -> jax.Array:
-        path = format_path(keys)
-        if not path.startswith("encoder/") or "/pooler/" in path:
+        selected = select_trained(format_path(keys), depth, num_trained)
+        if selected is True:
             return update
-        if match := re.search(r"/layer_(\d+)/", path):
-            return update if int(match[1]) >= depth - num_trained else jnp.zeros_like(update)
-        if "/layers/" not in path:
+        if selected is False:
             return jnp.zeros_like(update)
-        is_trained = jnp.arange(depth) >= depth - num_trained
-        is_trained = is_trained.reshape(-1, *(1,) * (update.ndim - 1))
-        return jnp.where(is_trained, update, jnp.zeros_like(update))
+        selected = selected.reshape(-1, *(1,) * (update.ndim - 1))
+        return jnp.where(selected, update, jnp.zeros_like(update))
 
     return jax.tree_util.tree_map_with_path(zero_leaf, updates)
+
+
+def select_trained(path: str, depth: int, num_trained: int) -> bool | np.ndarray:
+    """Return whether `freeze_lower_layers` trains a parameter; of a stack, bool [depth]."""
+    if not path.startswith("encoder/") or "/pooler/" in path:
+        return True
+    if match := re.search(r"/layer_(\d+)/", path):
+        return int(match[1]) >= depth - num_trained
+    return np.arange(depth) >= depth - num_trained if "/layers/" in path else False

@@ -245,3 +245,45 @@ def test_the_parameters_of_a_teacher_are_counted_apart(capsys):
     assert facts["teacher_parameters"] > 1.6 * facts["parameters"]
     assert main(["describe", "bert_tiny", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["teacher_parameters"] == 0
+
+
+def count_apart(capsys, *words):
+    assert main(["describe", *words, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    total = facts["parameters"] + facts["teacher_parameters"]
+    assert facts["trained_parameters"] + facts["frozen_parameters"] == total
+    return facts
+
+
+def test_trained_and_frozen_parameters_are_counted_apart(capsys):
+    """All frozen ones are counted: a teacher's, a model's own, and lower layers in fine-tuning."""
+    facts = count_apart(capsys, "distilbert_base")
+    assert facts["trained_parameters"] == 66_985_530
+    assert facts["frozen_parameters"] == facts["teacher_parameters"]
+    facts = count_apart(capsys, "bert_tiny")
+    assert facts["frozen_parameters"] == 0
+    facts = count_apart(
+        capsys, "textcnn", "model.encoder.channels=static", "model.encoder.vocab=99"
+    )
+    assert facts["frozen_parameters"] == 99 * 300 and facts["teacher_parameters"] == 0
+    assert main(["describe", "textcnn", "model.encoder.channels=static"]) == 0
+    assert "  frozen " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scan", ["true", "false"])
+def test_the_lower_layers_of_a_fine_tuned_encoder_are_frozen(scan, capsys):
+    words = [
+        *("textcnn", "model.encoder=bertconfig", "model.encoder.vocab=99", "model.encoder.width=8"),
+        *("model.encoder.mlp=16", "model.encoder.num_heads=2", "model.encoder.depth=4"),
+        f"model.encoder.scan={scan}",
+    ]
+    every = count_apart(capsys, *words)
+    assert every["frozen_parameters"] == 0
+    heads, top, two = (
+        count_apart(capsys, *words, f"train.trainable_layers={count}")["trained_parameters"]
+        for count in (0, 1, 2)
+    )
+    layer = 4 * (8 * 8 + 8) + (8 * 16 + 16) + (16 * 8 + 8) + 4 * 8
+    assert top - heads == two - top == layer
+    embeddings = 8 * (99 + 512 + 2) + 2 * 8
+    assert every["parameters"] - heads == 4 * layer + embeddings
