@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit status.
 
     Args:
-      argv: the arguments, by default those of the process, which then exits.
+      argv: the arguments, by default the process's own, which then exits.
 
     Returns:
       0 done, 1 failed or diverged, 2 bad input, 3 replicas disagree, 75 hung (the process exits by

@@ -40,7 +40,7 @@ def find_default(field: dataclasses.Field[Any]) -> Any:
 def list_settings(node: Any, prefix: str = "") -> list[Setting]:
     """Return the Settings of a tree of dataclasses, in order.
 
-    A default is that of the class in the tree, not of the class that the tree has by default.
+    The defaults come from the class in the tree, not from the class that the tree has by default.
     """
     settings = []
     for field in dataclasses.fields(node):
@@ -231,7 +231,7 @@ def list_field_notes(kind: Any, places: Iterable[str]) -> list[FieldNote]:
 def read_meaning(kind: type, name: str) -> tuple[str, str]:
     """Return (unit, meaning) of a field, "" where it has none.
 
-    A field without a comment in its own class has that of the base class.
+    A field without a comment in its own class has the base class's.
     """
     for base in kind.__mro__:
         if base is not object and (comment := read_comments(base).get(name)):
@@ -246,14 +246,14 @@ def read_meaning(kind: type, name: str) -> tuple[str, str]:
 def read_comments(kind: type) -> dict[str, str]:
     """Return {field: comment} of the fields that a class itself declares.
 
-    The comment is the lines above the field, then the one behind it.
+    The comment is the lines above the field, then the end of its line.
     """
     source = textwrap.dedent(inspect.getsource(kind))
-    behind, above = {}, {}
+    inline, above = {}, {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             alone = token.line.lstrip().startswith("#")
-            (above if alone else behind)[token.start[0]] = token.string.lstrip("# ")
+            (above if alone else inline)[token.start[0]] = token.string.lstrip("# ")
     comments = {}
     [definition] = ast.parse(source).body
     assert isinstance(definition, ast.ClassDef)
@@ -263,7 +263,7 @@ def read_comments(kind: type) -> dict[str, str]:
             while first - 1 in above:
                 first -= 1
             lines = range(first, (node.end_lineno or node.lineno) + 1)
-            texts = [above.get(line) or behind.get(line) for line in lines]
+            texts = [above.get(line) or inline.get(line) for line in lines]
             comments[node.target.id] = " ".join(filter(None, texts))
     return comments
 

@@ -193,7 +193,7 @@ def _convert_ints(value: Any, kinds: Sequence[Any]) -> Any:
 def check_types(value: Any, key: str, kind: Any = None) -> None:
     """Raise ConfigError unless `value` and all fields in it have their annotated types.
 
-    key: that of the value. kind: its annotated type; None for the root of a tree.
+    key: the value's key. kind: its annotated type; None for the root of a tree.
     """
     if dataclasses.is_dataclass(value):
         if kind is not None and type(value) not in list_alternatives(kind):

@@ -70,7 +70,7 @@ else:
 class Run:
     """Everything that determines the result of a run."""
 
-    model: Model  # The model and its sizes; the class is that of a paper.
+    model: Model  # The model and its sizes, one class for each paper.
     data: Data  # The data and the objective.
     optimizer: Optimizer = AdamW()  # The optimizer and its schedule.
     train: Train = Train()  # The length of training, and how a step is computed.

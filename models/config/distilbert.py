@@ -8,7 +8,7 @@ from models.config.base import TEACHER, EncoderConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DistilBertConfig(EncoderConfig):
-    """DistilBERT, distilled from BERT-base; all fields but `depth` are those of the teacher."""
+    """DistilBERT, distilled from BERT-base; its teacher shares all sizes but `depth`."""
 
     module: ClassVar[str] = "distilbert:DistilBert"
     head_activation: ClassVar[str | None] = "relu"

@@ -45,7 +45,7 @@ class ElmoConfig(EncoderConfig):
     residual: bool = True  # whether a layer above the first adds its input to its output
     # words drawn by rank for the sampled softmax of a training step; 0: a softmax over all targets
     samples: int = 0
-    # whether fine-tuning leaves all parameters as they are but those of the mix of layers
+    # whether fine-tuning trains only the mix of layers
     frozen: bool = False
     scan: bool = False  # has no effect: positions are scanned, layers are not
     remat: bool = False  # has no effect

@@ -15,7 +15,7 @@ class GptConfig(DecoderConfig):
     vocab: int = 40478
     length: int = 512  # [tokens] the longest row, because positions are learned
     attention_dropout: float = 0.1  # rate, of the attention weights
-    # rate, of the embeddings; none: that of `dropout`, as in the paper
+    # rate after the embeddings; none: `dropout`, as in the paper
     embedding_dropout: float | None = None
 
     @property

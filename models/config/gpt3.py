@@ -10,8 +10,8 @@ from models.config.gpt import GptConfig
 class Gpt3Config(GptConfig):
     """GPT-3 Small; `width` is the paper's d_model, `mlp` four times that.
 
-    configs/gpt3_*.py have the other seven sizes. The paper gives no window: 256 is that of GPT-Neo,
-    a public replication (Black et al. 2021).
+    configs/gpt3_*.py have the other seven sizes. The paper gives no window: 256 follows
+    GPT-Neo, a public replication (Black et al. 2021).
     """
 
     module: ClassVar[str] = "gpt3:Gpt3"

@@ -104,7 +104,7 @@ class SpanReaderConfig(HeadedConfig):
 
     dropout: float = 0.0
     unanswerable: bool = False  # whether a context may have no answer, as in SQuAD 2.0
-    # "No answer" is predicted where its score exceeds that of the best answer by more than this;
+    # "No answer" is predicted where its score exceeds the best answer's by more than this;
     # none: the threshold that gives the best F1 on the held-out part.
     threshold: float | None = None
 

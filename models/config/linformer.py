@@ -17,7 +17,6 @@ class LinformerConfig(EncoderConfig):
     segments: int = 1  # number of token types: all tokens have the same one
     epsilon: float = 1e-5
     rank: int = 256  # k: the mixtures of positions that a query attends to, at most `length`
-    # which projections are the same matrix: "none"; "headwise" those of all heads of a layer, one
-    # for keys and one for values; "key-value" also those for keys and values; "layerwise" also
-    # those of all layers
+    # which projections are the same matrix: "none"; "headwise" all heads of a layer, one for
+    # keys and one for values; "key-value" keys and values, too; "layerwise" all layers, too
     sharing: Literal["none", "headwise", "key-value", "layerwise"] = "layerwise"

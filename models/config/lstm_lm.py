@@ -22,7 +22,7 @@ class LstmLmConfig(DecoderConfig):
     width: int = 650  # of the embeddings and of each layer's cells
     depth: int = 2
     dropout: float = 0.5  # rate, of the input of each layer and of the last one's output
-    tied: bool = False  # the output's table is that of the embeddings (Press and Wolf 2016)
+    tied: bool = False  # whether the output shares the embeddings (Press and Wolf 2016)
     forget_bias: float = 0.0  # added to the bias of the forget gates
 
     @property

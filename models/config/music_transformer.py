@@ -22,5 +22,5 @@ class MusicTransformerConfig(ModelConfig):
     # Whether the scores have a term for the distance of query and key. Without it the model is the
     # paper's baseline, which knows positions by their sinusoids alone.
     relative: bool = True
-    # [tokens] the number of distances that have an embedding; longer ones have that of the last
+    # [tokens] distances with an embedding; longer distances use the last one
     max_distance: int = 1024

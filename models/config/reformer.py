@@ -52,7 +52,7 @@ class ReformerConfig(ModelConfig):
     layers: tuple[Literal["local", "lsh"], ...] = ("local", "local", "lsh", "local")
     hashing: Hashing = Hashing(256, 4, (512,), 0.1)  # of the layers of "lsh"
     local: LocalChunks = LocalChunks(128, 0.2)  # of the layers of "local"
-    # Position p has the embedding of row p div C beside that of column p mod C.
+    # Position p's embedding joins row p div C and column p mod C.
     axial_shape: tuple[int, ...] = (128, 512)  # R and C
     axial_widths: tuple[int, ...] = (256, 768)  # of both parts, which add up to the width
 

@@ -19,7 +19,7 @@ class T5Config(ModelConfig):
     vocab: int = 32128
     decoder_depth: int = 12  # [layers] of the decoder
     head_width: int = 64  # of one attention head
-    gated: bool = False  # v1.1: true, a gated GELU in place of the ReLU
+    gated: bool = False  # v1.1: true, a gated GELU instead of the ReLU
     tied: bool = True  # whether the output shares the token embeddings; v1.1: false
     buckets: int = 32  # buckets of relative positions
     max_distance: int = 128  # [tokens] distance from which on all positions share a bucket

@@ -15,7 +15,7 @@ class Clusters:
 
     # the first id of each cluster but the first, ascending
     cutoffs: tuple[int, ...] = (20_000, 40_000, 200_000)
-    # factor by which the embeddings of a cluster are narrower than those of the cluster before
+    # factor by which each cluster's embeddings are narrower than the cluster's before
     divisor: int = 1
 
     def __post_init__(self) -> None:

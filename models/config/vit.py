@@ -18,7 +18,7 @@ class VitConfig(PatchConfig):
 
     # what the head reads: "cls" the state of a class token; "mean" the mean of the patches' states,
     # and then there is no class token (appendix D.3); "patches" the state of each patch, and then
-    # it scores mean colors in place of classes (appendix B.1.2)
+    # it scores mean colors instead of classes (appendix B.1.2)
     pooling: Literal["cls", "mean", "patches"] = "cls"
 
     @property

@@ -66,7 +66,7 @@ def make_blank_result(trained: Trained) -> dict[str, Any]:
 
 
 def make_formatter(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
-    """Return a function (text, result) that formats a result; the text is that of `make_reader`."""
+    """Return a function (text, result) that formats a result, with the text of `make_reader`."""
     from models.config.heads import HeadedConfig
 
     if not isinstance(trained.run.model, HeadedConfig):
@@ -119,7 +119,7 @@ def make_answerer(
     `places` name the texts in errors (None: by their number). `first` is the number of texts before
     these, from which the random seeds follow.
 
-    A result is that of the class which the family's record names as `predictor`:
+    A result comes from the class that the family's record names as `predictor`:
     `filled`, the text with its gaps filled; `masks`, for each mask a list of {word, piece, id,
     probability}, most probable first; `judged`, for each word {word, probability that it was
     replaced}; `spans`, {sentinel: text, or None if the model generated nothing}; `written`, the
@@ -128,7 +128,7 @@ def make_answerer(
 
     Args:
       top: number of predictions per mask; None for 5.
-      length: maximum number of generated tokens; None for 64, or that of the fine-tuning.
+      length: maximum number of generated tokens; None for 64, or the length of the fine-tuning.
       n_best: number of answers to each question; None for one.
       strategy: how tokens are chosen, see `models.generation.decoding`; None for greedy.
       no_repeat_ngram: n-grams of this length are generated at most once.

@@ -11,7 +11,7 @@ COLLAPSED = re.compile(r"\w+:/[^/]")  # what pathlib makes of gs://
 
 
 def list_arguments(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
-    """Return `path=value` arguments: those given, or those of {path: value}."""
+    """Return `path=value` arguments: the given ones, or one for each item of {path: value}."""
     if isinstance(overrides, str):
         return [overrides]
     if not isinstance(overrides, Mapping):

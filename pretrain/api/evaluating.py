@@ -46,8 +46,8 @@ def evaluate(
       model: a workdir or a loaded checkpoint, which is read from its workdir again.
       step: the step of the checkpoint of a workdir; None: the newest sound one.
       store: a token store with the same vocabulary; None: the run's.
-      labelled: a file of labelled examples, for a fine-tuned model; in place of `store`.
-      text: a file, folder or "pattern" of plain text, all of which is scored; in place of `store`.
+      labelled: a file of labelled examples, for a fine-tuned model; instead of `store`.
+      text: a file, folder or "pattern" of plain text, all of which is scored; instead of `store`.
       document, field: how `text` is read, as `prepare` reads it.
       file_format: format of `text` or `labelled`, whatever its name, such as "conll".
       split: "heldout" or "train".
@@ -181,7 +181,9 @@ def _read_task(
     questions = read_questions(task)
     pool = read_questions(examples) if examples else questions
     if pool[0].is_open != questions[0].is_open:
-        raise ValueError(f"{examples}: its questions have a different form from those of {task}")
+        raise ValueError(
+            f"{examples}: its questions and the questions of {task} have different forms"
+        )
     return questions, pool
 
 

@@ -92,7 +92,7 @@ def import_folder(
 
 
 def find_vocabulary(place: str | os.PathLike[str] | None) -> str | None:
-    """Return the path of a vocabulary; that of an address hf://... is downloaded."""
+    """Return the path of a vocabulary; download it from an address hf://..."""
     from pretrain.convert.hub.address import is_address
     from pretrain.convert.hub.model_folder import find_folder
 

@@ -42,7 +42,7 @@ class Picture:
     png: bytes
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the PNG file, in place of one of the same name."""
+        """Write the PNG file, over one of the same name."""
         write_atomically(path, self.png)
 
     def __repr__(self) -> str:

@@ -26,7 +26,7 @@ class PredictOptions:
       field: the field of an article to generate.
       beams: beams of a beam search.
       length_penalty: exponent of the length penalty of a beam search.
-      temperature, top_k, top_p: sample in place of choosing the most probable token.
+      temperature, top_k, top_p: sample instead of choosing the most probable token.
       no_repeat_ngram: n-grams of this length are generated at most once.
       seed: of the sampling.
       batch_size: texts computed at once.
@@ -103,7 +103,7 @@ class Predictor:
           model: a workdir or a loaded checkpoint.
           step: the step of the checkpoint of a workdir; None: the newest sound one.
           allow_random_head: use an imported model whose head is random.
-          options: those of `PredictOptions`.
+          options: the fields of `PredictOptions`.
 
         Raises:
           ValueError: an option that the model does not support, or an invalid one; parameters that
@@ -175,7 +175,7 @@ def predict(
         columns of a record, such as {"text": ..., "text2": ...}. For a model of images, paths.
       step: the step of the checkpoint of a workdir; None: the newest sound one.
       allow_random_head: use an imported model whose head is random.
-      options: those of `PredictOptions`, such as top=3 or beams=4.
+      options: fields of `PredictOptions`, such as top=3 or beams=4.
 
     Raises:
       ValueError: an option that the model does not support, or a text that it cannot read.

@@ -101,7 +101,7 @@ def make_request(sources: tuple[str, ...], options: dict[str, Any]) -> PrepareRe
 
 
 def _find_vocabulary(place: str) -> str:
-    """Return the path of a vocabulary; that of an address hf://... is downloaded."""
+    """Return the path of a vocabulary; download it from an address hf://..."""
     if not place.startswith("hf://"):
         return place
     from pretrain.convert.hub.model_folder import find_folder

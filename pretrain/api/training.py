@@ -133,7 +133,7 @@ def train(
       prometheus: the file of the newest metrics.
       tracker: "wandb" or "mlflow", which also receives the metrics.
       dataset: replaces the dataset of the rows, see `pretrain.training.loop.train`.
-      source: what to train on in place of the token store in `run.data.store`.
+      source: what to train on instead of the token store in `run.data.store`.
       began: time at which the program began, for the goodput; None: now.
       join_run: joins the other processes of the run, if any.
 

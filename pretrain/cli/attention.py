@@ -1,7 +1,7 @@
 """attention --workdir W "The cat sat." --output PAGE.html: attention weights of texts or images.
 
 Writes one HTML page that needs no network, and on request images (docs/inside.md). A model of
-images reads files in place of texts, and the page shows them under their attention
+images reads files instead of texts, and the page shows them under their attention
 (docs/pictures.md).
 """
 

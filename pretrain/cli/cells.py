@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     title = f"Cells of {pathlib.Path(args.workdir).name}, step {trained.step:,}"
     notes = (
         f"{len(text):,} characters of {pathlib.Path(args.input).name}, "
-        f"{read.cells_TC.shape[1]:,} cells. A character is coloured by tanh(c) of the cell behind "
+        f"{read.cells_TC.shape[1]:,} cells. A character is coloured by tanh(c) of the cell after "
         "it: blue is negative, red is positive. Underlined: where the property holds.",
     )
     page = render_cell_page(title, notes, [make_section(best, read, args.shown) for best in found])

@@ -153,7 +153,7 @@ def describe_run(run: Run) -> dict[str, Any]:
       `teacher_parameters`, which are in neither; `trained_parameters` and `frozen_parameters`: of
       all these, the ones that the optimizer updates, and the others;
       `tokens_per_step`, the positions of a batch of full rows; `flops_per_token` and
-      `flops_per_step`, those of matmuls in the forward and the backward pass, without
+      `flops_per_step` of matmuls in the forward and the backward pass, without
       rematerialization, as the papers count them; `visible_flops_per_step`, the same without the
       pairs that causal masks and windows hide; `steps`; `tokens` and `flops` of the whole run.
     """

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_file_lines(exported: Exported, format: str) -> list[str]:
-    """Return a line for each file of an export, and one for all those of params/."""
+    """Return a line for each file of an export, and one for all files of params/."""
     hidden = ("params/", "models/") if format == "jax" else ()
     sizes = {name: size for name, size in exported.files.items() if not name.startswith(hidden)}
     if format == "jax":

@@ -64,7 +64,7 @@ PAGES = (
     FieldPage(
         "data",
         "Data and pretraining objectives",
-        "The section `data`, and those of `data.objective`. In a mixture an objective stands at "
+        "The section `data`, and the classes of `data.objective`. In a mixture an objective stands at "
         "`data.objective.parts.NAME.objective`.",
         lambda kind: kind is Data or (issubclass(kind, Objective) and not kind.reads_examples),
     ),

@@ -6,7 +6,7 @@
 
 A run with several seeds contributes the mean of their best scores, and its best seed makes the
 submission. A run of several tasks contributes to each of them, with the scores of the step whose
-`mean` is best. The score of a task is the mean of its metrics, that of MNLI the mean of its two
+`mean` is best. A task scores the mean of its metrics, MNLI the mean of its two
 held-out parts; the average is over the tasks that are given.
 """
 
@@ -32,8 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="+",
         metavar="RUN",
-        help="workdirs of `finetune --task cola` and so on, also those of --seeds or of several "
-        "tasks",
+        help="workdirs of `finetune --task cola` and so on, also of --seeds or of several tasks",
     )
     parser.add_argument(
         "--mismatched",

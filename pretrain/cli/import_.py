@@ -1,6 +1,6 @@
 """import FOLDER --workdir W: start a run from a Hugging Face model, or from released HDF5 weights.
 
-hf://USER/NAME[@REVISION] in place of the folder downloads the model from the Hugging Face Hub.
+hf://USER/NAME[@REVISION] instead of the folder downloads the model from the Hugging Face Hub.
 
 A pretrained model becomes step 0 of a run; a fine-tuned model is ready for `predict`.
 """

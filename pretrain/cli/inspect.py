@@ -1,6 +1,6 @@
 """inspect CONFIG: show one batch as the model receives it, decoded, and check its properties.
 
-The checks are those of the objective, e.g. the share of masked tokens. Special ids and sentinels
+The objective defines the checks, e.g. the share of masked tokens. Special ids and sentinels
 are compared with the tokenizer that `export` would write.
 """
 

@@ -3,7 +3,7 @@
 This tries a run of many hosts on one machine, as on the hosts of a pod.
 
 Each process gets the addresses of the others from JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and
-JAX_PROCESS_ID. The output of the first is printed unchanged, that of the others with their number
+JAX_PROCESS_ID. The first process's output is printed unchanged, the others' with their number
 as a prefix. They listen on 127.0.0.1 only. When one fails, the others are stopped, because the run
 needs all of them. With --restarts all are started again after one was killed or hung; see
 `supervise_restarts`.

@@ -156,8 +156,8 @@ def format_plan(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
         yield "compiled quickly: without --quick the schedule is better and the bytes are exact"
     if facts["kind"] == "cpu":
         yield (
-            "compiled for the CPU: shardings and collectives are those of the run, bytes are those "
-            "of the CPU compiler, and there is no roofline"
+            "compiled for the CPU: shardings and collectives are the run's, bytes are the CPU "
+            "compiler's, and there is no roofline"
         )
     yield from format_memory(facts)
     flops, visible = facts["flops_per_step"], facts["visible_flops_per_step"]

@@ -101,8 +101,8 @@ def _add_run_arguments(parser: argparse.ArgumentParser, repeated: dict[str, Any]
         "--env",
         **repeated,
         metavar="NAME=VALUE",
-        help="environment variable for the workers, in addition to those of "
-        "pretrain/pod/environment.py or in place of one; repeatable",
+        help="environment variable for the workers, added to those in "
+        "pretrain/pod/environment.py or replacing one; repeatable",
     )
     parser.add_argument(
         "--wait", action="store_true", help="create, push, run: wait until the pod is ACTIVE"
@@ -127,7 +127,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser, repeated: dict[str, Any]
     parser.add_argument(
         "--worker",
         default="0",
-        help="logs: index of a worker of the first slice, or all for those of all slices "
+        help="logs: index of a worker of the first slice, or all for all slices "
         "(default: %(default)s)",
     )
     parser.add_argument(

@@ -26,7 +26,7 @@ FLAGS: dict[str, tuple[Any, str]] = {
     "grace": (int, "seconds in which a run saves after SIGTERM (default: 120)"),
     "max-restarts": (int, "restarts after which the scheduler gives up (default: 20)"),
 }
-# form -> the flags that it takes, besides FLAGS_OF_ALL_FORMS.
+# form -> the flags that it takes in addition to FLAGS_OF_ALL_FORMS.
 FLAGS_OF_FORM = {
     "jobset": "type topology slices spot image account grace max_restarts",
     "xpk": "type topology slices spot image cluster zone project grace max_restarts create_flag",
@@ -73,7 +73,7 @@ def make_manifest_request(
     Args:
       args: the arguments of `pod`.
       given: the fields of `args` whose flags are given.
-      workdir: that of the verb.
+      workdir: the verb's workdir.
 
     Raises:
       ValueError: if a flag is missing, superfluous or out of range.

@@ -6,7 +6,7 @@ predicts each [MASK] with its generator and, in a text without one, the probabil
 was replaced. A model of articles reads fields as a JSON object and generates another one. A
 fine-tuned model predicts the label of a text or pair, the tags of words, one of several choices, or
 the answer to a question; a generative one writes it as text. Texts are tokenized by the tokenizer
-that `export` writes, so the answers are those of the exported model.
+that `export` writes, so the exported model answers alike.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="T",
         help="maximum number of tokens to generate (default: 64; for a model fine-tuned to "
-        "generate, that of its training)",
+        "generate, the length of its training)",
     )
     parser.add_argument(
         "--field",

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--classes",
         metavar="FOLDER",
         help="the folder `images` of a workdir, whose classes and their order the store gets "
-        "(default: those of the first source)",
+        "(default: as the first source)",
     )
     parser.add_argument(
         "--on-bad-image",

@@ -26,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--repo",
         required=True,
         metavar="USER/NAME",
-        help="repository; created if there is none. The token is that of HF_TOKEN or of "
-        "`hf auth login`",
+        help="repository; created if there is none. Log in with `hf auth login`, or set HF_TOKEN",
     )
     parser.add_argument(
         "--revision",

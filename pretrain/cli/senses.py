@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
             projected, labels, [each.around for each in found], title, new
         )
     if left_out:
-        print(f"{left_out} labels found no room beside the others and are left out")
+        print(f"{left_out} labels found no room and are left out")
     if missing:
         print(describe_missing(missing), file=sys.stderr)
     print(f"{output}: {len(found):,} occurrences of {args.word!r} in {len(records):,} texts")

@@ -26,7 +26,7 @@ REMOTE_FOLDER = re.compile(r"gs://[a-z0-9][a-z0-9._-]+[a-z0-9]/+[^/].*")
 def check_verb(argv: Sequence[str], is_shared: bool = False) -> None:
     """Check a verb and its arguments as a worker does when it starts, without running it.
 
-    Where this Python lacks the packages that a configuration needs, that of .venv checks; if that
+    Where this Python lacks the packages that a configuration needs, .venv's checks; if that
     has none, a notice says that nothing is checked.
 
     Args:
@@ -98,7 +98,7 @@ def check_training(args: argparse.Namespace, is_shared: bool = False) -> None:
 
 
 def is_remote_folder(path: str) -> bool:
-    """Return whether a path is that of a folder in a bucket, such as gs://BUCKET/FOLDER."""
+    """Return whether a path is a folder in a bucket, such as gs://BUCKET/FOLDER."""
     return REMOTE_FOLDER.fullmatch(path) is not None
 
 

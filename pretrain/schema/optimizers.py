@@ -17,7 +17,7 @@ def check_moments(optimizer: Any) -> None:
     """Raise ConfigError for settings with which Adam's update divides zero by zero.
 
     The correction of a mean divides by 1 - beta ** n. A parameter whose gradients are all 0, such
-    as the embedding of a position behind all rows, is divided by `epsilon` alone.
+    as the embedding of a position after all rows, is divided by `epsilon` alone.
     """
     for name in ("beta1", "beta2"):
         if not (beta := getattr(optimizer, name)) < LEAST_ONE:

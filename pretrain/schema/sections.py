@@ -98,7 +98,7 @@ class Guard:
 
     A step whose loss or gradients are not finite is always skipped: it changes nothing. After
     `patience` skipped steps in a row the run returns to the last checkpoint before them and
-    continues with the data behind them, as PaLM did (Chowdhery et al. 2022, section 5.1). If as
+    continues with the data after them, as PaLM did (Chowdhery et al. 2022, section 5.1). If as
     many are skipped again without a finite step saved in between, the run ends.
 
     With `norm_factor`, a step is also skipped if its gradient norm is above `norm_factor` times the
