@@ -167,7 +167,7 @@ class ImageConfig(Config):
     """
 
     image_size: int = 224  # [pixels] height and width of an image
-    classes: int = 1000  # classes that the head scores, at least those of the data
+    classes: int = 1000  # classes that the head scores, at least as many as the data has
     # The channels of an image, and how the model normalises them.
     pixels: Pixels = dataclasses.field(default_factory=Pixels)
 

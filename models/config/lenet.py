@@ -22,7 +22,7 @@ class LenetConfig(ImageConfig):
 
     image_size: int = 28  # [pixels] height and width of an image
     padding: int = 2  # [pixels] of value 0 that are added on each side of an image
-    classes: int = 10  # classes that the output layer scores, at least those of the data
+    classes: int = 10  # classes that the output layer scores, at least as many as the data has
     # The channels of an image, and how the model normalises them.
     pixels: Pixels = DIGITS
 

@@ -181,9 +181,7 @@ def _read_task(
     questions = read_questions(task)
     pool = read_questions(examples) if examples else questions
     if pool[0].is_open != questions[0].is_open:
-        raise ValueError(
-            f"{examples}: its questions and the questions of {task} have different forms"
-        )
+        raise ValueError(f"{examples} and {task} have questions of different forms")
     return questions, pool
 
 

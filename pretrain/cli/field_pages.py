@@ -64,8 +64,8 @@ PAGES = (
     FieldPage(
         "data",
         "Data and pretraining objectives",
-        "The section `data`, and the classes of `data.objective`. In a mixture an objective stands at "
-        "`data.objective.parts.NAME.objective`.",
+        "The section `data`, and the classes of `data.objective`. In a mixture an objective "
+        "stands at `data.objective.parts.NAME.objective`.",
         lambda kind: kind is Data or (issubclass(kind, Objective) and not kind.reads_examples),
     ),
     FieldPage(
