@@ -37,8 +37,8 @@ def hash_ngrams(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the buckets of all n-grams of 2 to `ngrams` words, and which of them are of words.
 
-    An n-gram is hashed as the bytes of its ids, the lowest first, where fastText hashes those of
-    its characters.
+    An n-gram is hashed as the bytes of its ids, the lowest first; fastText hashes its
+    characters instead.
 
     Returns:
       int32 [B, N] and bool [B, N].
@@ -97,8 +97,8 @@ class DeepAveraging(WordEncoder):
     def combine(self, x_BMD: jax.Array, is_read_BM: jax.Array, train: bool) -> jax.Array:
         """Return the mean or the sum of the embeddings that are read, float32 [B, D].
 
-        In training each is left out with a probability (section 3.1). The mean is that of the
-        others, and 0 where there is none.
+        In training each is left out with a probability (section 3.1). The mean is over the
+        rest, and 0 where nothing is left.
         """
         weight_BM = self.word_drop(is_read_BM.astype(jnp.float32), deterministic=not train)
         sum_BD = jnp.einsum("bmd,bm->bd", x_BMD.astype(jnp.float32), weight_BM)

@@ -19,8 +19,8 @@ from models.layers.heads import MaskedLMHead, compute_divergence, gather_positio
 from models.layers.masks import make_padding_mask
 from models.layers.ops import PLAIN, Ops
 
-# Softens both distributions, so that unlikely tokens have more weight. The value is that of the
-# authors' code; the paper gives none.
+# Softens both distributions, so that unlikely tokens have more weight. The paper
+# gives no value; we follow the authors' code.
 TEMPERATURE = 2.0
 
 
@@ -74,7 +74,7 @@ class TextEncoder(nn.Module):
 class DistilBert(MaskedLanguageModel):
     """Masked language modelling by a student, with its losses against a teacher.
 
-    The call returns the student's logits, and `DistillationLosses` in place of a prediction of the
+    The call returns the student's logits, and `DistillationLosses` instead of a prediction of the
     row, or None without a teacher. DistilBERT has no token types: `token_type_ids` are ignored.
     """
 

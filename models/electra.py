@@ -27,7 +27,7 @@ POSITIONS_PER_CHUNK = 32
 
 
 class ElectraEncoder(nn.Module):
-    """BERT's layers, with a linear map in front where their width is not that of the embeddings.
+    """BERT's layers, with a linear map in front where the embeddings are narrower or wider.
 
     width: D. num_heads: attention heads. mlp: width of a feed-forward network's hidden layer.
     """
@@ -252,7 +252,7 @@ def select_by_uniforms(uniforms_BP: jax.Array, logits_BPV: jax.Array) -> jax.Arr
 def replace_masked(
     row_BL: jax.Array, positions_BP: jax.Array, new_BP: jax.Array, masked_BP: jax.Array
 ) -> jax.Array:
-    """Return `row_BL` with `new_BP` at those of the positions where `masked_BP` is True.
+    """Return `row_BL` with `new_BP` at the positions where `masked_BP` is True.
 
     Where a position occurs twice, the last of its new values counts, on every device.
     """

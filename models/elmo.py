@@ -5,7 +5,7 @@
     ELMo = gamma sum_j softmax(s)_j h_j, h_0 = [x; x]               equation 1
 
 Both directions share the words and the softmax, and have LSTMs of their own. Sizes, clipping and
-the order of the operations are those of the released code.
+the order of the operations follow the released code.
 
 B batch   L length   C characters of a word   N = B L words   E character width   T windows of a
 word   W characters of a window   F filters   D width of a direction   S samples   V targets
@@ -210,7 +210,7 @@ class Elmo(nn.Module):
 
         Args:
           token_ids: the characters [B, L, C] of the words that the forward direction reads.
-          backward_ids: those of the backward direction, which reads the last word first.
+          backward_ids: the ids of the backward direction, which reads the last word first.
           labels: int32 [B, L], the id of the word after each; None: nothing is predicted.
           backward_labels: int32 [B, L], the id of the word before each of `backward_ids`.
           is_continued: bool [B], False where a row begins with zeros; None: all rows continue.

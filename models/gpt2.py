@@ -37,7 +37,7 @@ def make_scaled_layer(config: GptConfig, ops: Ops) -> partial[Any]:
 
 
 class Gpt2(Gpt):
-    """GPT-2's decoder; the call is that of `Gpt`."""
+    """GPT-2: GPT with pre-norm layers and a final norm."""
 
     def setup(self) -> None:
         """Make embeddings, layers and final norm."""

@@ -1,6 +1,6 @@
 """GPT-3 (Brown et al. 2020): GPT-2 with alternating dense and locally banded layers (section 2.1).
 
-The bands are those of the Sparse Transformer (Child et al. 2019): each query attends to a window
+The bands follow the Sparse Transformer (Child et al. 2019): each query attends to a window
 that ends at its own position.
 
 B batch   L length   D width
@@ -34,7 +34,7 @@ class DenseThenBanded(nn.Module):
 
     @nn.compact
     def __call__(self, x_BLD: jax.Array, train: bool, mask: Mask) -> jax.Array:
-        """Return activations [B, L, D]; mask: that of the dense layer."""
+        """Return activations [B, L, D]; mask: for the dense layer."""
         x = self.layer(name="dense")(x_BLD, train, mask=mask)
         return self.layer(name="banded")(
             self.ops.constrain(x), train, mask=mask.replace(window=self.window)
@@ -42,7 +42,7 @@ class DenseThenBanded(nn.Module):
 
 
 class Gpt3(Gpt2):
-    """GPT-3's decoder; the call is that of `Gpt`.
+    """GPT-3: GPT-2 with dense and banded layers in turn.
 
     Raises:
       ValueError: the depth is odd.

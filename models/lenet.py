@@ -16,8 +16,8 @@ another choice. The size of an image changes C5 alone.
 The loss is the cross entropy of the negative distances: equation 9 of the paper without its
 constant for images of no class. Three things are not the paper's. The distances are divided by the
 root of 84, without which one step of Adam changes them too much. Weights are drawn with a variance
-of 1 / n for n inputs, because the states of the last layers are about 0 with those of appendix A.
-The optimizer is that of the run, and the paper's is a stochastic Levenberg-Marquardt method.
+of 1 / n for n inputs, because with the weights of appendix A the last layers' states are about
+0. The run chooses the optimizer; the paper's is a stochastic Levenberg-Marquardt method.
 
 B batch   H W height and width   M maps   F pairs of a map that is read and one that is written
 K classes   D width

@@ -53,8 +53,8 @@ class LinformerAttention(Attention):
 
     length: N.
     rank: R.
-    sharing: as in `LinformerConfig`. The matrices are [N, R]; with "none" those of the heads are
-      [H, N, R]. That of "layerwise" is the argument `projection`.
+    sharing: as in `LinformerConfig`. The matrices are [N, R]; with "none" the heads have
+      [H, N, R]. With "layerwise" the matrix is the argument `projection`.
     """
 
     length: int = 512

@@ -87,13 +87,13 @@ class LstmLanguageModel(nn.Module):
 
         Args:
           token_ids: int32 [B, L], or [B, 1] with `step`.
-          is_continued: bool [B], False where a row does not continue that of the state, and begins
+          is_continued: bool [B], False where a row does not continue the state's row, and begins
             with zeros; None: all rows continue.
           segment_ids: int32 [B, L], the document of each token, from 1 and ascending; all but the
             first one begin with zeros. 0 is padding after them, which leaves the state as it is.
             None: a row is of one document.
           train: whether dropout is applied.
-          step: a decoding step, whose tokens follow those of the state.
+          step: a decoding step, whose tokens follow the tokens of the state.
         """
         mask_BL = None
         if segment_ids is not None:

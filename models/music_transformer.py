@@ -33,7 +33,7 @@ from models.layers.relative.relative_attention import RelativeAttention
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
-# The paper names no initialisation; this is that of the Transformer's code.
+# The paper gives no initialisation; we follow the Transformer's code.
 GLOROT = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
 
 

@@ -58,7 +58,7 @@ def make_layers(config: ReformerConfig, ops: Ops) -> tuple[partial[ReversibleLay
     """Return the constructors of the layers that repeat.
 
     Raises:
-      ValueError: they do not fit the depth, or chunks of one kind do not fit those of the other.
+      ValueError: they do not fit the depth, or the chunks of the two kinds do not fit each other.
     """
     c = config
     if not c.layers or c.depth % len(c.layers):
@@ -123,7 +123,7 @@ class AxialEmbeddings(nn.Module):
         """Make the three tables.
 
         Raises:
-          ValueError: there are not two axes, or their widths do not add up to that of the model.
+          ValueError: there are not two axes, or their widths do not add up to the model's.
         """
         c = self.config
         if len(c.axial_shape) != 2 or len(c.axial_widths) != 2 or min(c.axial_shape) < 1:
@@ -208,7 +208,7 @@ class Reformer(nn.Module):
         Args:
           token_ids: int32 [B, L], or [B, 1] with `step`.
           segment_ids: int32 [B, L], the text of each token in a packed row; a token attends to its
-            own. Positions are those of the row. None: one text a row.
+            own. Positions count from the start of the row. None: one text a row.
           train: whether dropout is applied, and tokens are hashed by new rotations.
           step: a decoding step, whose tokens follow those in the cache.
         """

@@ -132,7 +132,7 @@ class Seq2SeqLstm(nn.Module):
           decoder_token_ids: int32 [B, L]; [R, 1] with `step`.
           segments: segment ids int32 of the decoder's tokens [B, L] and of the source [B, M].
           train: whether dropout is applied.
-          step: a decoding step, whose token follows those of the carried state.
+          step: a decoding step, whose token follows the tokens of the carried state.
         """
         if segments is None:
             ones = jnp.ones(encoder_attention_mask.shape, jnp.int32)

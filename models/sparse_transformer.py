@@ -41,7 +41,7 @@ def scale_fan_in(scale: float) -> nn.initializers.Initializer:
 
 
 def make_pattern(config: SparseTransformerConfig, part: Any) -> SparsePattern:
-    """Return the pattern of a layer; part: that of `SparsePattern`."""
+    """Return the pattern of a layer; part: as in `SparsePattern`."""
     c = config
     return SparsePattern(c.pattern, c.stride, c.summary, c.subblocks, part)
 
@@ -183,7 +183,7 @@ class SparseTransformer(nn.Module):
         Args:
           token_ids: int32 [B, L], or [B, 1] with `step`.
           segment_ids: int32 [B, L], the text of each token in a packed row; a token attends to its
-            own. Positions and patterns are those of the row. None: one text a row.
+            own. Positions and patterns count from the start of the row. None: one text a row.
           train: whether dropout is applied.
           step: a decoding step, whose tokens follow those in the cache.
         """

@@ -82,7 +82,7 @@ class RelativeBias(nn.Module):
     def __call__(self, L: int, M: int, step: DecodingStep | None = None) -> jax.Array:
         """Return the bias of every head, query and key, float32 [1, H, L, M].
 
-        With `step`, a decoding step, it is that of the step's queries on all slots, [B, H, 1, M].
+        With `step`, a decoding step, it covers the step's queries and all slots, [B, H, 1, M].
         """
         c = self.config
         L, M = (L, M) if step is None else (step.num_slots, step.num_slots)

@@ -27,7 +27,7 @@ from models.layers.packing import make_position_ids, shift_right
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
-# The paper names no initialisation; this is that of its code.
+# The paper gives no initialisation; we follow its code.
 GLOROT = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
 
 

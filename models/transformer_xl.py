@@ -106,7 +106,7 @@ class TransformerXL(SegmentRecurrence):
 
         Args:
           token_ids: int32 [B, L], or [B, 1] with `step`.
-          is_continued: bool [B], False where a row does not continue that of the memory, which it
+          is_continued: bool [B], False where a row does not continue the memory's row, which it
             then does not read; None: all rows continue.
           segment_ids: int32 [B, L], the document of each token, from 1; a token attends to its own.
             The memory is of the first one; the next row continues the last one. None: a row

@@ -40,7 +40,7 @@ def split_patches(x_BHWC: jax.Array, size: int) -> jax.Array:
 
 
 def corrupt_patches(x_BND: jax.Array, sources_BN: jax.Array, mask_D: jax.Array) -> jax.Array:
-    """Return the embedding of each patch's source; that of the [mask] where the source is below 0.
+    """Return the embedding of each patch's source, or the [mask]'s where the source is below 0.
 
     sources_BN: int32, numbers of patches. mask_D: the [mask] embedding.
     """
@@ -85,7 +85,7 @@ class PatchEmbeddings(nn.Module):
 class VisionTransformer(nn.Module):
     """Embeddings, layers with the norm before each sublayer, a norm, and a head (section 3.1).
 
-    kernel_init: of the layers; by default that of the paper's own code.
+    kernel_init: of the layers; by default as in the paper's code.
     """
 
     config: Any
@@ -147,7 +147,7 @@ class VisionTransformer(nn.Module):
     def encode(
         self, pixels: jax.Array, train: bool = False, patch_sources: jax.Array | None = None
     ) -> jax.Array:
-        """Return the last states [B, L, D]: those of the learned tokens, then of the patches."""
+        """Return the final hidden states [B, L, D], learned tokens first, then patches."""
         c, own = self.config, {}
         if train and c.path_dropout:
             own["path_rate"] = np.linspace(0, c.path_dropout, c.depth, dtype=np.float32)

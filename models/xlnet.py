@@ -169,18 +169,18 @@ class XLNet(SegmentRecurrence):
         is_continued: jax.Array | None = None,
         train: bool = False,
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the states [B, P, D] for `compute_logits`, and that of the last token [B, D].
+        """Return the states [B, P, D] for `compute_logits`, and the last token's state [B, D].
 
         Args:
           token_ids: int32 [B, L].
           attention_mask: bool [B, L], False on padding.
           token_type_ids: int32 [B, L], the text of each token; None: all are of one text.
-          masked_positions: int32 [B, P], the predicted positions. Their states are those of the
-            query stream. None: those of the content stream at all positions, [B, L, D].
+          masked_positions: int32 [B, P], the predicted positions. Their states come from
+            the query stream. None: the content stream's at all positions, [B, L, D].
           permutation_ranks: int32 [B, L], from 1, the place of each token in the factorization
             order; the tokens of rank 0 come first, and see each other. None: that is all tokens but
             the predicted ones, which do not see each other.
-          is_continued: bool [B], False where a row does not continue that of the memory, which it
+          is_continued: bool [B], False where a row does not continue the memory's row, which it
             then does not read; None: all rows continue.
           train: whether dropout is applied.
 
@@ -225,7 +225,7 @@ class XLNet(SegmentRecurrence):
         train: bool = False,
         segment_ids: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        """Return the last hidden states [B, L, D] and that of each row's last token [B, D].
+        """Return the last hidden states [B, L, D] and each row's last token's state [B, D].
 
         Raises:
           ValueError: the rows are packed.
@@ -244,7 +244,7 @@ def make_order_mask(
     """Return which keys each query of both streams attends to, [B, X, N], by ranks.
 
     All see the memory and the tokens before them in the order. Queries of the content stream see
-    their own position, and those of rank 0 each other. The query stream comes after all
+    their own position, and the tokens of rank 0 see each other. The query stream comes after all
     keys in the array, and has no key of its own.
 
     Arguments: as in `XLNet.compute_states`; readable_BM: which of the memory a row may read.

@@ -1,6 +1,6 @@
 """Beam search (Sutskever et al. 2014, section 3.2; Wu et al. 2016, section 7).
 
-Scores and stopping are those of `generate` in Hugging Face transformers with
+Scores and stopping follow `generate` in Hugging Face transformers with
 `early_stopping=False`, its default. The score of a hypothesis is its log-likelihood divided by its
 length to the power of `length_penalty`. The search ends when the best open hypothesis, scored at
 its current length, is no better than the worst of W finished ones.

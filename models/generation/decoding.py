@@ -146,7 +146,7 @@ def continue_prompts(
       params: its parameters.
       token_ids: int32 [B, M], the prompts on the left; what follows a prompt is overwritten.
       length_B: int32 [B], the length of each prompt, at least 1.
-      length: T; all N = M + T positions must be within those of the model.
+      length: T; the model must have all N = M + T positions.
       strategy, end, pad, size, no_repeat_ngram, seed, rows_B: as in `generate`.
 
     Raises:

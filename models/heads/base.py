@@ -63,7 +63,7 @@ class HeadedModel(nn.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """Return the last hidden states [B, L, D], and the state of each row [B, D].
 
-        The latter is the pooled [CLS], or that of the last token of a causal decoder. In a model of
+        The row's state is the pooled [CLS], or the last token's in a causal decoder. In a model of
         one token type the texts of a pair differ by their separators alone.
         """
         if self.config.encoder.is_causal:  # No token attends to the padding after it.

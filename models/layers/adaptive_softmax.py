@@ -1,10 +1,10 @@
 """Adaptive softmax and adaptive embeddings (Grave et al. 2016; Baevski and Auli 2018, section 3).
 
-Ids are sorted by frequency and divided into clusters at cutoffs. The probability of an id of the
-first cluster is that of the head's softmax; that of an id of cluster i is the head's probability of
+Ids are sorted by frequency and divided into clusters at cutoffs. The head's softmax
+gives the probabilities of the first cluster's ids; an id of cluster i has the head's probability of
 the cluster times the probability within it. With a divisor, the embeddings of cluster i are
-divisor ** i times narrower than the states, and projected. The table of the input is also that of
-the output.
+divisor ** i times narrower than the states, and projected. Input and output share
+one table.
 
 D width   E width of a table's embeddings   V vocabulary   F ids of the first cluster
 C clusters after the first   ... any leading axes

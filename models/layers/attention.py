@@ -85,7 +85,7 @@ class Attention(nn.Module):
         return out(D, name="out")(out_BLHK)
 
     def join_memory(self, x_BLD: jax.Array, relative: Any) -> jax.Array:
-        """Return the activations of which keys and values are computed: those of x.
+        """Return what keys and values are projected from (x by default).
 
         A subclass may prepend a memory.
         """

@@ -3,9 +3,10 @@
 It consists of three collections of Linen variables. Keys and values are in two of them, which
 `models.generation.cached_attention` writes and reads. `CACHE` has the keys and values of a
 decoder's self-attention, one slot a position: the prompt fills the first slots, and each decoding
-step one more. `MEMORY` has those of its cross-attention, which the prompt fills once. `CARRY` has
-the state that a recurrent decoder carries from a position to the next; a language model carries it
-from a row to the next as well, in training too. `CACHE` and `MEMORY` do not exist in training.
+step one more. `MEMORY` has the keys and values of its cross-attention, which the prompt fills once.
+`CARRY` has the state that a recurrent decoder carries from a position to the next; a language model
+carries it from a row to the next as well, in training too. `CACHE` and `MEMORY` do not exist in
+training.
 
 `SEGMENT_MEMORY` is no part of the cache of decoding. It has the activations of the previous segment
 that a Transformer-XL reads again, in training too (`models.layers.relative.relative_attention`).
@@ -60,7 +61,7 @@ def look_up_positions(table_PD: jax.Array, L: int, step: DecodingStep | None = N
 
 
 def pad_cache(cache: dict[str, Any], slots: int) -> dict[str, Any]:
-    """Return {collection: variables}, with `slots` slots in place of N, padded with zeros."""
+    """Return {collection: variables}, with `slots` slots instead of N, padded with zeros."""
     padded = jax.tree.map(
         lambda x: jnp.pad(
             x, [(0, slots - n if axis == x.ndim - 2 else 0) for axis, n in enumerate(x.shape)]

@@ -20,7 +20,7 @@ class KeyedDropout(flax.struct.PyTreeNode):
     rate: the probability that an activation is zero.
     broadcast_dims: the axes along which one draw is broadcast.
     drop_fn: the operation `Ops.drop`.
-    by_row: whether the first axis is that of the batch.
+    by_row: whether the first axis is the batch.
     """
 
     key: jax.Array
@@ -74,7 +74,7 @@ class Dropout(nn.Module):
 
 
 class PathDropout(nn.Module):
-    """Zero the output of a sublayer for a whole row, and divide that of other rows by 1 - rate.
+    """Drop a sublayer's output for whole rows (stochastic depth), rescaling the rest.
 
     A row then skips the sublayer (Huang et al. 2016, section 3). Each call takes a new key from the
     stream "dropout".

@@ -1,4 +1,4 @@
-"""Input embeddings: those of BERT and the encoders derived from it, and sinusoids of positions.
+"""Input embeddings of BERT and the encoders derived from it, and sinusoids of positions.
 
 B batch   L length   D width   T token types   P positions   I = D / 2
 """

@@ -29,7 +29,7 @@ class Dense(nn.Module):
 
     features: the output dimension, or several of them, e.g. (H, K).
     num_contracting_dims: how many dimensions of x are contracted.
-    out_dtype: the dtype of the output; that of x by default (float32 for logits).
+    out_dtype: the dtype of the output, by default x's (float32 for logits).
     """
 
     features: int | Sequence[int]
@@ -62,7 +62,7 @@ class Dense(nn.Module):
         out_shape = tuple(features) if isinstance(features, Sequence) else (features,)
 
         def init_kernel(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-            # The variance is that of the kernel as a matrix [I, O].
+            # The variance is taken from the kernel as a matrix [I, O].
             matrix_shape_IO = (math.prod(in_shape), math.prod(out_shape))
             return self.kernel_init(key, matrix_shape_IO).reshape(shape)
 

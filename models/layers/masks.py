@@ -25,7 +25,7 @@ class Mask(flax.struct.PyTreeNode):
     segment_ids: int32 (of the queries [B, L], of the keys [B, M]); a query attends to keys of its
       own segment.
     causal: query l attends to keys m <= l.
-    offset: the number of keys before the first query, such as those of a memory: query l is at
+    offset: the number of keys before the first query, such as a memory: query l is at
       position `offset` + l of the keys. The rules of `causal` and `window` compare positions.
     window: with `causal`, query l attends to the last `window` of these, l - window < m <= l
       (Child et al. 2019, "locally banded"). Without `causal`, it attends to |l - m| <= window // 2:
@@ -36,7 +36,7 @@ class Mask(flax.struct.PyTreeNode):
     pattern: with `causal`, query l attends to the keys of a sparse pattern (Child et al. 2019).
     chunks: with `causal`, query l attends to the keys of two chunks of an order of the positions
       (Kitaev et al. 2020).
-    ranks: int32 (of the queries [B, L], of the keys [B, M]), in place of `causal` and a window; a
+    ranks: int32 (of the queries [B, L], of the keys [B, M]), instead of `causal` and a window; a
       query attends to keys of a lower rank than its own, and to the key at its own position (Yang
       et al. 2019).
 
@@ -74,7 +74,7 @@ class Mask(flax.struct.PyTreeNode):
             raise ValueError(
                 f"ranks with causal={self.causal}, window={self.window} and "
                 f"{'a' if self.step is not None else 'no'} decoding step: the order of the ranks "
-                "takes the place of that of the positions"
+                "replaces the order of the positions"
             )
         if self.window is None:
             return
@@ -98,7 +98,7 @@ class Mask(flax.struct.PyTreeNode):
         """Return how many of the L x M pairs the causal rule and the window leave.
 
         Padding and segments differ from row to row, so they hide none here. A causal square of 4
-        positions leaves 10 of 16. A pattern's are those of the first head. What chunks leave
+        positions leaves 10 of 16. For a pattern, the first head counts. What chunks leave
         depends on the buckets, so all that are scored count.
         """
         if self.chunks is not None and self.step is None:
@@ -114,7 +114,7 @@ class Mask(flax.struct.PyTreeNode):
     def find_block_pattern(self, L: int, M: int) -> SparsePattern | None:
         """Return the pattern that `attend` computes in blocks; None to score all pairs.
 
-        It is that of the mask, or a causal window in which a block and the one before are shorter
+        It is the mask's, or a causal window in which a block and the one before are shorter
         than the row. A decoding step has one query, and no blocks.
         """
         if self.step is not None or L != M:
@@ -124,7 +124,7 @@ class Mask(flax.struct.PyTreeNode):
         return self.pattern
 
     def count_scored_pairs(self, L: int, M: int) -> int:
-        """Return how many pairs `attend` scores: all, or those of the blocks of a pattern."""
+        """Return how many pairs `attend` scores: all, or the blocks of a pattern."""
         if self.chunks is not None and self.step is None:
             return self.chunks.count_scored_pairs(L)
         pattern = self.find_block_pattern(L, M)

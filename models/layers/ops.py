@@ -29,7 +29,7 @@ def apply_linear(
       x: the input.
       kernel: the weights.
       num_contracting_dims: the number of dimensions I.
-      out_dtype: the dtype of the output; that of x by default.
+      out_dtype: the dtype of the output, by default x's.
     """
     last, first = (
         tuple(range(x.ndim - num_contracting_dims, x.ndim)),
@@ -56,7 +56,7 @@ def apply_activation_linear(
       drop: a `models.layers.dropout.KeyedDropout`, or None.
       kernel: the weights [I, O].
       num_contracting_dims: the number of dimensions I.
-      out_dtype: the dtype of the output; that of the activation by default.
+      out_dtype: the dtype of the output, by default the activation's.
     """
     x = activation(*inputs)
     return apply_linear(x if drop is None else drop(x), kernel, num_contracting_dims, out_dtype)
@@ -91,8 +91,8 @@ def drop_values(
       x: the activations.
       key: the two uint32 of a key.
       rate: the probability of 0, below 1.
-      shape: that of x, with 1 for each axis along which one draw is broadcast.
-      by_row: whether the first axis is that of the batch, so that each row has draws of its own. A
+      shape: the shape of x, with 1 for each axis along which one draw is broadcast.
+      by_row: whether the first axis is the batch, so that each row has draws of its own. A
         trainer that runs a model on a part of the rows draws what the whole batch would for them.
     """
     keep_mask = jax.random.bernoulli(jax.random.wrap_key_data(key), 1 - rate, shape)
@@ -222,7 +222,7 @@ def apply_reversible(
     Args:
       residuals: an even number of functions, F, G and so on, of which each takes the other stream
         than the one before. They also return their discrete choices, such as buckets, and take
-        those of an earlier call in place of None.
+        the choices of an earlier call instead of None.
       layers: the parameters of each layer and its random key as data, with a leading axis of
         layers, as {"params": floats, "key": integers}.
       shared: integers or booleans that all layers read; a pytree.

@@ -111,7 +111,7 @@ class HashedAttention(Attention):
     chunk: the positions of a chunk.
     multiple: a row is padded to a multiple of so many positions; `chunk` by default.
     rounds: R.
-    buckets: the factors of the number of buckets; (): those of `choose_buckets`.
+    buckets: the factors of the number of buckets; (): as `choose_buckets` chooses.
     seed: of the rotations outside of training.
     longest: the longest row of the model, for `choose_buckets`.
     """

@@ -180,7 +180,7 @@ def hide_keys(
     ids_BHNC: jax.Array | None,
     avoids_self: bool,
 ) -> jax.Array:
-    """Return the scores, with those of later positions, other texts and the query's own replaced.
+    """Return the scores; replace the scores of later positions, other texts and the query itself.
 
     positions_BHNC: of the tokens in the chunks. ids_BHNC: of their texts; None: one text.
     """

@@ -27,7 +27,7 @@ class ReversibleLayer(nn.Module):
     """F(x) = dropout(attention(norm(x))) and G(x) = dropout(mlp(norm(x))).
 
     make_attention: constructor of F's attention, which takes activations, `train`, a mask and
-      choices, and returns activations and choices, as those of `long_rows.hashed_attention`.
+      choices, and returns activations and choices, as `long_rows.hashed_attention` does.
     make_mlp: constructor of G's network.
     """
 
@@ -99,12 +99,12 @@ class ReversibleGroup(nn.Module):
 
 
 class ReversibleStack(nn.Module):
-    """A reversible stack of `depth` groups of layers; the parameters are as those of `Stack`.
+    """A reversible stack of `depth` groups of layers; its parameters are laid out as in `Stack`.
 
     layers: the constructors of the layers of a group.
     scan: compile one group instead of `depth`; the result is the same.
     remat: keep only the outputs of the last layer for the backward pass of training, which
-      computes those of the layers before from them (`Ops.apply_reversible`).
+      recomputes the earlier layers' outputs from them (`Ops.apply_reversible`).
     """
 
     layers: tuple[ModuleFactory, ...]

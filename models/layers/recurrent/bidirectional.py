@@ -21,9 +21,9 @@ Layers = list[tuple[jax.Array, jax.Array]]  # (forward, backward) [B, L, D] of w
 class ForwardBackwardLstm(nn.Module):
     """Layers that read rows from their beginnings, and others that read from their ends.
 
-    Their states are in the collection `CARRY`, as those of `RecurrentLayer`.
+    Their states are in the collection `CARRY`, as in `RecurrentLayer`.
 
-    num_cells, width, clip: of each `Lstm`; the width is that of its projection.
+    num_cells, width, clip: of each `Lstm`; the width is its projection's.
     depth: the number of layers of each direction.
     residual: whether a layer above the first adds its input to its output.
     dropout: rate, of the input of each layer.
@@ -70,7 +70,7 @@ class ForwardBackwardLstm(nn.Module):
 
         Args:
           forward_BLD: the words that the forward direction reads.
-          backward_BLD: those of the backward direction, which reads the last one first.
+          backward_BLD: the activations of the backward direction, which reads the last one first.
           train: whether dropout is applied.
           **arguments: `is_continued` and `attention_mask` of a `RecurrentLayer`.
         """

@@ -47,7 +47,7 @@ class Lstm(nn.Module):
     """One layer that reads rows in one direction.
 
     num_cells: C.
-    projection: H, the width of the output; None: that of the cells, C.
+    projection: H, the width of the output; None: C, as the cells.
     clip: cells and projected outputs are clipped to [-clip, clip]; None: they are not.
     forget_bias: is added to the bias of the forget gate.
     reverse: whether rows are read from their ends.

@@ -52,7 +52,7 @@ class DecoderState:
 class LstmDecoder(nn.Module):
     """Layers of LSTMs, with attention to the source or without.
 
-    num_cells: C. depth: the number of layers, that of the encoder's.
+    num_cells: C. depth: the number of layers, as in the encoder.
     direction: the encoder's.
     score: additive for Bahdanau's decoder; dot, general or concat for Luong's; None: no attention.
     hidden: A, of the additive and the concat score.
@@ -113,7 +113,7 @@ class LstmDecoder(nn.Module):
           x_BLD: embeddings of what is read; [R, 1, D] with `step`.
           segment_ids: int32 [B, L], or [R, 1].
           train: whether dropout is applied.
-          step: a decoding step, whose token follows those of the carried state.
+          step: a decoding step, whose token follows the tokens of the carried state.
 
         Raises:
           ValueError: a decoding step without the state of a prompt.

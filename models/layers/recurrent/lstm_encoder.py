@@ -30,7 +30,7 @@ class EncodedSource:
     Attributes:
       states_BME: the outputs of the last layer at each token.
       layers: of each layer, the states after each token, leaves [B, M, C]; with two directions,
-        those of the backward one.
+        the backward direction's.
     """
 
     states_BME: jax.Array

@@ -21,7 +21,7 @@ class TextScores(flax.struct.PyTreeNode):
     """A term for whether query and key are of the same text.
 
     same_BHL: the term of the keys of the query's own text, float32.
-    other_BHL: that of the other keys.
+    other_BHL: the term of the other keys.
     query_ids_BL: the text of each query, int32.
     key_ids_BN: the text of each key.
     """

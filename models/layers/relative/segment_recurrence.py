@@ -35,7 +35,7 @@ class SegmentRecurrence(nn.Module):
     ) -> jax.Array | None:
         """Return which positions of the memory the rows may read, bool [B, M]; None without one.
 
-        Also writes that of the next rows, which continue the last document.
+        Also writes the memory of the next rows, which continue the last document.
 
         Args:
           segment_ids_BL: int32, the document of each token, from 1.

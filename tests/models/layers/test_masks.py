@@ -81,7 +81,7 @@ def test_ranks_take_the_place_of_the_order_of_positions():
     ranks = jnp.zeros((1, 6), jnp.int32), jnp.zeros((1, 6), jnp.int32)
     step = DecodingStep(jnp.zeros(1, jnp.int32), 6)
     for settings in ({"causal": True}, {"window": 3}, {"step": step}):
-        with pytest.raises(ValueError, match="the order of the ranks takes the place of that"):
+        with pytest.raises(ValueError, match="the order of the ranks replaces"):
             Mask(ranks=ranks, **settings)
 
 
