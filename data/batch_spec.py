@@ -6,8 +6,8 @@ B rows of the batch   L row length   P masked positions of a row   T target leng
 C choices of a question, or characters of a word
 
 `token_ids`, `encoder_token_ids`  token ids, padded on the right
-                    Of a model of characters they are those of each word, see
-                    data/vocabulary/spelling.py, and so are `backward_ids`, which are read from
+                    A character-based model has each word's characters here, see
+                    data/vocabulary/spelling.py, and in `backward_ids`, which are read from
                     the end of a row
 `attention_mask`    True at real tokens; `encoder_attention_mask` in encoder-decoder models
 `masked_positions`  indices into the row, ascending
@@ -85,7 +85,7 @@ def spell_fields(fields: dict[str, Field], characters: int) -> dict[str, Field]:
 
 
 def add_characters(sizes: dict[str, int], characters: int) -> dict[str, int]:
-    """Return the sizes of the axes with that of the characters of a word, if there are any."""
+    """Return the sizes of the axes, with the characters of a word if there are any."""
     return sizes | {"C": characters} if characters else sizes
 
 

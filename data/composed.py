@@ -23,7 +23,7 @@ from data.tensorflow_import import check_tensorflow, import_tensorflow
 from data.tf_dataset import make_options, raise_error, read_elements, store_error
 from data.vocabulary.base import Vocabulary
 
-COMPOSED_KEY = 4  # purpose of a key, after those of data/pipeline.py
+COMPOSED_KEY = 4  # purpose of a key, after the purposes in data/pipeline.py
 
 
 class ComposedBatches:
@@ -55,8 +55,8 @@ class ComposedBatches:
             )
         if stream.order == "lanes":
             raise ValueError(
-                "rows on lanes continue from batch to batch, which those of a user's dataset do "
-                "not: set data.objective.order=shuffled"
+                "rows on lanes continue from batch to batch, and the rows of a user's dataset "
+                "do not: set data.objective.order=shuffled"
             )
         self.stream, self.data, self.make_dataset = stream, stream.data, make_dataset
         self.open_dataset(0, 0, self.data.batch_size)

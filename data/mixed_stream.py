@@ -19,7 +19,7 @@ from data.rows.tables import Batch
 from data.source import Source
 from data.tensorflow_import import import_tensorflow
 
-PARTS_KEY = 5  # purpose of a key, after those of data/pipeline.py and data/composed.py
+PARTS_KEY = 5  # purpose of a key, after the purposes in data/pipeline.py and data/composed.py
 
 
 def open_stream(
@@ -59,7 +59,7 @@ class MixedStream:
         seed: int = 0,
         for_evaluation: bool = False,
     ) -> None:
-        """Open the stream of each part; the arguments are those of `Stream`.
+        """Open the stream of each part; the arguments are as for `Stream`.
 
         for_evaluation: give each part batches of as many positions as the whole mixture has, since
           the parts are evaluated one after the other.

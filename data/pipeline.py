@@ -103,7 +103,7 @@ class Stream:
         rates = self.data.rates or [part.rate for part in self.sources]
         names = [part.name for part in self.sources]
         check_rates(rates, names)
-        if self.data.rates:  # not those of a store, its sizes: a tiny source has a row a block
+        if self.data.rates:  # not a store's own, its sizes: a tiny source has a row a block
             check_least_share(rates, names)
         short = getattr(self.table, "short", ())
         for name, rate, rows in zip(names, rates, self.rows_S):

@@ -20,8 +20,8 @@ class BatchBuilders:
     """Threads that build batches in the order in which they are asked for.
 
     They are daemons, so that a reader that is never closed does not keep the program from ending.
-    At exit they are stopped while Python still works: NumPy cannot run beside an interpreter that
-    is being taken down.
+    At exit they are stopped while Python still works: NumPy cannot run while the interpreter
+    is taken down.
     """
 
     def __init__(self, build: Callable[[int, int], Batch], count: int) -> None:

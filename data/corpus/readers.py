@@ -61,7 +61,7 @@ def read_file(
       start: first byte.
       stop: byte after the last one.
       field: name of the JSON field with the text, or the names, separated by commas, of the two
-        fields of a pair or of those of an article.
+        fields of a pair or of the fields of an article.
       skips_bad: whether a line that is no record gives an empty document, instead of an error.
 
     Raises:

@@ -81,7 +81,7 @@ def find_pair_spans(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Find the two sides of documents that are pairs, which are not split any further.
 
-    Args and results are those of the function above; a document has one line a side.
+    Args and results as in the function above; a document has one line a side.
     """
     line_feeds = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x0A)
     breaks = line_feeds[:: 1 + len(DOCUMENT_SEPARATOR)]  # the separator has line feeds of its own

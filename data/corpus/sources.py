@@ -47,7 +47,7 @@ class InputChunk:
       stop: byte or example after the last one; None: the end of the file.
       size: bytes, the chunk's weight in the progress.
       field: name of the field with the text, or the names, separated by commas, of the two fields
-        of a pair or of those of an article.
+        of a pair or of the fields of an article.
       has_pairs: whether each document is a pair.
       skips_bad: whether a line of a file that is no record is an empty document, not an error.
     """
@@ -146,7 +146,7 @@ def resolve_source(
       name: the source.
       document: how a file is divided into documents, a value of --document.
       field: name of the field with the text, or the names, separated by commas, of the two fields
-        of a pair or of those of an article.
+        of a pair or of the fields of an article.
       file_format: the format of all files, whatever their names; None: their names' ends decide.
 
     Raises:

@@ -193,7 +193,7 @@ def check_size(path: Any, size: int, limit: int) -> None:
 
 
 def check_regular(path: Any, status: os.stat_result) -> None:
-    """Raise ValueError unless a status is that of a regular file."""
+    """Raise ValueError unless a status belongs to a regular file."""
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for check, name in KINDS.items() if check(status.st_mode)), "no file")
         raise ValueError(f"{path}: is {kind}; expected a regular file")
@@ -243,7 +243,7 @@ def check_own_file(path: pathlib.Path) -> None:
     """Raise ValueError if a file of a folder is a link out of that folder, or not a regular file.
 
     Nothing is raised for a file that does not exist. A snapshot of the Hugging Face hub's cache
-    (models--NAME/snapshots/REVISION) may link to the blobs beside it (models--NAME/blobs), and
+    (models--NAME/snapshots/REVISION) may link to its blobs (models--NAME/blobs), and
     these to the blobs that all repositories of the cache share.
     """
     if not os.path.lexists(path):

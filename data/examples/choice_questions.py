@@ -43,7 +43,7 @@ def read_questions(
 
     Args:
       source: a file or a TensorFlow dataset.
-      choices: number of choices of each question; by default that of the first.
+      choices: number of choices of each question; by default the first question's.
       bad: what becomes of bad questions; None: their errors are raised.
       file_format: format of the file, whatever its name.
 

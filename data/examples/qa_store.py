@@ -1,6 +1,6 @@
 """Token stores of questions: a document is a context and the questions about it.
 
-Each split has files next to those of data/store/reader.py:
+Each split has these files, in addition to the files of data/store/reader.py:
 
     spans.bin   int64 [Q, 6]: token ranges [begin, end) of each question's text, of its context, and
                 of its first answer, or -1 and -1

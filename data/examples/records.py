@@ -34,7 +34,7 @@ def read_texts(record: Mapping[str, Any], place: str, columns: Sequence[str]) ->
 
 
 def read_words(record: Mapping[str, Any], place: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a record, or those of its `text`, split at white space.
+    """Return the words of a record, or its `text` split at white space.
 
     Args:
       record: a record of the input.

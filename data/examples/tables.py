@@ -20,7 +20,7 @@ def read_table(
     """Iterate over (location, record) of the lines of a table.
 
     Args:
-      file: the lines; those of a .tsv end at "\\n" alone (`find_newline`).
+      file: the lines; lines of a .tsv end at "\\n" alone (`find_newline`).
       source: name of the file, for locations.
       suffix: ".tsv", in which quotes are text, or ".csv".
       bad: what becomes of bad lines; None: their errors are raised.

@@ -9,7 +9,7 @@ from data.examples.bad_examples import BadExamples, guard_example
 from data.examples.labelled_examples import clean_text
 
 DOCUMENT_MARK = "-DOCSTART-"
-# Before a sentence, as CoNLL-U has them. A word `#` has a tag behind it, and no "name = value".
+# Before a sentence, as CoNLL-U has them. A word `#` has a tag after it, and no "name = value".
 COMMENT = re.compile(r"#\s*[A-Za-z][\w.:]*\s*=\s")
 
 

@@ -38,7 +38,7 @@ class Entity(NamedTuple):
 def find_entities(tags: Iterable[str | None]) -> list[Entity]:
     """Return the entities that the tags of a sentence spell, in order; None is read as O.
 
-    The rules are those of CoNLL's script `conlleval`, for all schemes. A word continues the entity
+    The rules follow CoNLL's script `conlleval`, for all schemes. A word continues the entity
     of the word before it if its tag is I- or E- (L-) and the other's is B- or I- of the same type.
     Any other tag but O begins an entity, so tags that violate their scheme are read too.
     """
@@ -80,7 +80,7 @@ def make_tags(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return (letter, type) of a tag, with E and S in place of L and U."""
+    """Return (letter, type) of a tag, with E and S instead of L and U."""
     letter, _, kind = tag.partition("-")
     return LETTER_ALIASES.get(letter, letter), kind
 

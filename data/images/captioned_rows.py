@@ -21,7 +21,7 @@ class DrawnPairs(NamedTuple):
     """The draws of rows.
 
     words, picture: (first token, number of tokens) of the parts.
-    other_B: bool, True where the picture is that of another document.
+    other_B: bool, True where the picture belongs to another document.
     part_B: BOTH, or the only part that has masked tokens.
     rate_B: float64, the share of the masked tokens of that part, uniform; not used for BOTH.
     """

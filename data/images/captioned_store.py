@@ -101,7 +101,7 @@ def write_captioned_store(
 ) -> CaptionedStore:
     """Write a store of pictures with captions, and open it.
 
-    The words and the centroids are those of the training split.
+    The words and the centroids come from the training split.
 
     Args:
       request: what is written.

@@ -36,7 +36,7 @@ class CaptionedVocabulary(ReleasedVocabulary):
     """
 
     def __init__(self, words: ReleasedVocabulary, codebook: Codebook) -> None:
-        """Join them. Raises ValueError if the vocabulary is that of another codebook."""
+        """Join them. Raises ValueError if the vocabulary belongs to another codebook."""
         super().__init__(
             words.kind,
             words._encoder,
@@ -50,7 +50,7 @@ class CaptionedVocabulary(ReleasedVocabulary):
         if self.pieces[len(SPECIAL)] != name_codebook(codebook) or self.pieces[-count:] != tuple(
             map("[patch{}]".format, range(count))
         ):
-            raise ValueError("the vocabulary is that of other centroids; put the right ones back")
+            raise ValueError("the vocabulary belongs to other centroids; put the right ones back")
         self.first_patch = self.size - count
 
     @property

@@ -1,6 +1,6 @@
 """Visual tokens: the number of the centroid that is nearest to each patch of a picture.
 
-The centroids are those of k-means (Lloyd 1982), which begins with k-means++ (Arthur and
+The centroids come from k-means (Lloyd 1982), which begins with k-means++ (Arthur and
 Vassilvitskii 2007). Pixels and centroids are whole numbers, and all sums are exact, so that equal
 pictures have equal centroids and equal tokens on any machine. VideoBERT (Sun et al. 2019, section
 4.2) clusters features of video clips in a hierarchy of 12^4 clusters; here there is one level.

@@ -73,7 +73,7 @@ def open_class_folders(root: pathlib.Path) -> ImageSource:
     followed.
 
     Raises:
-      ValueError: there is no folder, an image is beside the folders, or a class has no image.
+      ValueError: there is no folder, an image is next to the folders, or a class has no image.
     """
     folders = sorted(one for one in root.iterdir() if one.is_dir() and one.name[0] != ".")
     beside = sorted(one.name for one in root.iterdir() if is_image_file(one) and one.name[0] != ".")

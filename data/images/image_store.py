@@ -1,7 +1,7 @@
 """Stores of images: a token store whose documents are the files of images, byte by byte.
 
 `write_image_store` writes one. So images have what texts have: checksums, damage that is located,
-generations, splits and mixtures. It has the classes of `ImageEncoding` in place of a vocabulary,
+generations, splits and mixtures. It has the classes of `ImageEncoding` instead of a vocabulary,
 the label of each image in `labels.bin`, and adds to the manifest
 
     images   {"sources": ..., "held_out": share, "skipped": {reason: {"count", "first"}}}
@@ -40,7 +40,7 @@ class ImageRequest:
     validation: sources of the held-out split; (): a share of the images.
     held_out: that share, chosen by a hash of an image's bytes, so that equal images are in one
       split.
-    classes: the order of the classes; (): that of the sources.
+    classes: the order of the classes; (): as in the sources.
     on_bad_image: "refuse" raises an error for an image that cannot be decoded; "skip" leaves it
       out, and counts it.
     """
@@ -82,7 +82,7 @@ class ImageStore(Store):
         raise ValueError(f"{self.path} is a store of images, which has no vocabulary")
 
     def open_rows(self, split: str, objective: Any) -> RowSet:
-        """Return the images of a split; those of training are augmented.
+        """Return the images of a split; augment training images.
 
         Raises:
           ValueError: the objective reads texts, or the split is empty.
@@ -164,7 +164,7 @@ def write_image_store(
 
 
 def merge_classes(given: tuple[str, ...], sources: list[ImageSource]) -> tuple[str, ...]:
-    """Return the given classes, or those of the first source.
+    """Return the given classes, or the classes of the first source.
 
     Raises ValueError if a source has another class.
     """

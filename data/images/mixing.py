@@ -1,7 +1,7 @@
 """Mixtures of two training images and of their labels: mixup and CutMix.
 
     mixup   x = l x_a + (1 - l) x_b, y = l y_a + (1 - l) y_b          (Zhang et al. 2018)
-    CutMix  a rectangle of 1 - l of the area of x_a is that of x_b    (Yun et al. 2019)
+    CutMix  a rectangle of 1 - l of the area of x_a comes from x_b    (Yun et al. 2019)
 
 with l drawn from Beta(a, a). With both, each row is mixed by one of them, with equal probability.
 

@@ -56,7 +56,7 @@ def check_articles(
     share = float(np.mean(chances)) if chances else objective.body_only_rate
     return [
         check_absence("targets that are not the next token", other_next),
-        check_absence("losses behind padding", padding),
+        check_absence("losses after padding", padding),
         check_absence("rows with a field that is not the store's", wrong_text),
         check_absence("rows that are not two sets of fields, each in order", disordered),
         *([check_share("bodies alone", sum(alone), len(alone), share)] if alone else []),

@@ -1,4 +1,4 @@
-"""Checks of denoising: the whole text as the target, and masks in the input in place of spans."""
+"""Checks of denoising: the whole text as the target, and masks in the input instead of spans."""
 
 import functools
 import math

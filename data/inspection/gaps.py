@@ -22,7 +22,7 @@ MAX_GAPS = 8  # largest number of gaps of a row
 class Gapped(NamedTuple):
     """A text with gaps.
 
-    ids: the text's pieces, those of the gaps included.
+    ids: the text's pieces, gaps included.
     gaps: for each gap, where it begins in `ids`, and the range [begin, end) of its targets.
     """
 

@@ -46,7 +46,7 @@ def check_tags(
     return [
         check_special_ids(vocabulary, token_id, "pad", "cls", "sep"),
         check_absence(
-            "rows whose tags are not those of their words, at their first pieces", other_tags
+            "rows whose tags do not match their words, at their first pieces", other_tags
         ),
         check_absence("rows that do not begin and end with special tokens", unbounded),
         check_absence("rows with other text than the sentence's", other_text),

@@ -96,7 +96,7 @@ class _TempoMap:
 def _read_tracks(file: Any, holds: bool) -> tuple[list[Note], dict[int, int]]:
     """Return the notes, with times in ticks, and the tempos {tick: microseconds per quarter note}.
 
-    holds: whether the sustain pedal makes notes longer. It is that of a channel, so it may be in
+    holds: whether the sustain pedal makes notes longer. It belongs to a channel, so it may be in
       another track than the notes.
     """
     tempos: dict[int, int] = {}

@@ -90,7 +90,7 @@ class MusicStore(Store):
         return hashlib.sha256(description.encode()).hexdigest()[:32]
 
     def open_rows(self, split: str, objective: Any) -> RowSet:
-        """Return the rows of a split; those of the training split are transposed.
+        """Return the rows of a split; transpose training rows.
 
         Each row is transposed as a whole, in all fields of token ids, by a draw of its key.
 
@@ -115,7 +115,7 @@ class MusicStore(Store):
             return transpose_rows(build(row_B, key_B), keys, pitches_V, semitones, key_B)
 
         def restore(batch: Batch, row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            """Return the rows before they were transposed, if they are those of these keys."""
+            """Return the rows before they were transposed, if they belong to these keys."""
             expected = build_transposed(row_B, key_B)
             is_same = all(np.array_equal(batch[key], expected[key]) for key in keys)
             return batch | {key: build(row_B, key_B)[key] for key in keys} if is_same else batch

@@ -4,7 +4,7 @@ Of each sixteenth there is one token a voice, in the order of the voices: the pi
 `hold` where the note before goes on, or `rest`. The paper repeats the pitch of a note that goes on;
 `hold` distinguishes a long note from a repeated one.
 
-Rests follow a piece, one less than there are voices. With the end of the piece behind them, the
+Rests follow a piece, one less than there are voices. With the end of the piece after them, the
 next piece begins with the first voice of a sixteenth, so that positions in a row whose length is a
 multiple of the voices are places on the grid, as in the paper.
 

@@ -47,7 +47,7 @@ class AnswerSpan(Objective):
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""
         return PAIR | {
-            # First and last token of the answer; those of the [CLS] where this window lacks it.
+            # First and last token of the answer; the [CLS] where this window lacks it.
             "start_positions": Field("int32", "B"),
             "end_positions": Field("int32", "B"),
             "question_ids": Field("int32", "B"),  # number of the question in its split

@@ -42,7 +42,7 @@ class Classification(Objective):
     columns: tuple[str, ...] = ("text", "label")
     # Weight of the examples of each class in the loss; () weighs all classes equally.
     class_weights: tuple[float, ...] = ()
-    # Characters of a word, which a model of characters reads in place of its id; 0: the id.
+    # Characters per word for character-based models; 0 feeds word ids.
     characters: int = 0
 
     def axis_sizes(self) -> dict[str, int]:

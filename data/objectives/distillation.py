@@ -1,6 +1,6 @@
 """Distillation: masked language modelling with the predictions of a larger model as targets.
 
-Sanh et al. (2019), section 2. The batches are those of `masked_lm`, with weights of the positions
+Sanh et al. (2019), section 2. The batches are as in `masked_lm`, with weights of the positions
 whose states are compared.
 
 B rows   L row length

@@ -1,6 +1,6 @@
-"""Distillation of image classifiers: a teacher's predictions are targets beside the labels.
+"""Distillation of image classifiers: a teacher's predictions are targets in addition to the labels.
 
-Touvron et al. (2021), section 4. The batches are those of `image_classification`.
+Touvron et al. (2021), section 4. The batches are as in `image_classification`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class ImageDistillation(ImageClassification):
 
     # what is learned of the teacher: "hard" its most probable class, "soft" its distribution
     targets: Literal["hard", "soft"] = "hard"
-    # share of the loss that compares with the teacher, the rest being that of the labels; none: the
+    # share of the loss that compares with the teacher; the rest compares with the labels. none: the
     # paper's, 0.5 with hard targets and 0.1 with soft ones
     teacher_share: float | None = None
     temperature: float = 3.0  # softens both distributions of "soft" targets

@@ -36,7 +36,7 @@ class ImageObjective(Objective):
     flip: bool = True  # whether half of the training images are mirror images
 
     def axis_sizes(self) -> dict[str, int]:
-        """Return {"L": pixels of a row}, and those of the axes of an image."""
+        """Return {"L": pixels of a row}, and the axes of an image."""
         return {"L": self.size**2, "H": self.size, "W": self.size, "C": self.channels}
 
     def count_positions(self) -> int:

@@ -129,6 +129,6 @@ class MaskedNextToken(WholeWords, Objective):
 
 
 def restore_positions(batch: Batch) -> Batch:
-    """Return the batch with the positions of the masked tokens in place of those before them."""
+    """Return the batch with the positions of the masked tokens, not the ones before them."""
     used_BP = batch["label_weights"] > 0
     return batch | {"masked_positions": batch["masked_positions"] + used_BP}

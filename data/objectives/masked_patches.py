@@ -23,7 +23,7 @@ from data.rows.tables import Batch
 from data.store.split import Split
 
 LEVELS = 8  # of the mean of a channel: 3 bits
-MASK = -1  # in place of a source: the [mask] embedding
+MASK = -1  # instead of a source: the [mask] embedding
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class MaskedPatches(ImageObjective):
         return (self.size // self.patch_size) ** 2
 
     def axis_sizes(self) -> dict[str, int]:
-        """Return {"L": pixels of a row}, and those of the axes of an image and of its patches."""
+        """Return {"L": pixels of a row}, and the axes of an image and of its patches."""
         return super().axis_sizes() | {"N": self.num_patches}
 
     def describe_batch(self) -> dict[str, Field]:

@@ -2,10 +2,10 @@
 
 15 % of the tokens are predicted: 80 % of these become [MASK], 10 % another token, 10 % stay.
 
-Whole-word masking is that of the later version of their code: words are taken in random order while
+Whole-word masking follows the later version of their code: words are taken in random order while
 they fit the row's number of predictions, and each token of a word draws its own replacement. N-gram
 masking (Lan et al. 2020, section 4.1) cuts a row's words into runs of 1 to N words and takes runs
-in place of words.
+instead of words.
 
 B rows   R some of them   L row length   P masked positions of a row   M masked tokens of the batch
 W words of the batch   S words looked at together   K words of the longest row
@@ -73,7 +73,7 @@ class Masker:
 
         A row of n tokens that are not special loses mask_rate * n of them, rounded, at least one
         and at most `max_predictions`. Whole words that do not fit this number are not masked, so a
-        row can lose fewer tokens, or none. `rate_B` are rates in place of `mask_rate`.
+        row can lose fewer tokens, or none. `rate_B` are rates instead of `mask_rate`.
 
         Returns:
           {"masked_positions", "labels", "label_weights"}, [B, P] each, as data/batch_spec.py says.
@@ -270,8 +270,8 @@ def take_fitting(length_BW: np.ndarray, number_B: np.ndarray) -> np.ndarray:
 
     Length 0 means no word. All rows are scanned together: a round takes everything up to the first
     length that does not fit, and the next round considers only lengths that fit the rest. A length
-    that was too long once stays too long, so the result is that of a sequential scan from left to
-    right. It takes two or three rounds.
+    that was too long once stays too long, so a sequential scan from left to right gives the
+    same result. It takes two or three rounds.
     """
     taken_BW, room_B = np.zeros(length_BW.shape, bool), number_B
     while True:

@@ -33,8 +33,8 @@ NUM_ROW_DRAWS = 2  # whether the body is alone, and where a window begins; then 
 class PartitionedFields(Objective):
     """A row of each article of a store of `prepare --document fields`.
 
-    The canonical order is that of `prepare --field`. A longer article than a row is read through a
-    window at a random place, which is another one in each epoch.
+    `prepare --field` gives the canonical order. An article longer than a row is read through a
+    window at a random place, another one in each epoch.
     """
 
     name: ClassVar[str] = "partitioned_fields"
@@ -54,7 +54,7 @@ class PartitionedFields(Objective):
         return {"L": self.length}
 
     def describe_batch(self) -> dict[str, Field]:
-        """Return the fields of a batch, which are those of causal_lm."""
+        """Return the batch fields (as for causal LM)."""
         return {
             "token_ids": Field("int32", "BL", TOKEN_ID),
             "labels": Field("int32", "BL", TOKEN_ID),  # the next token at each position

@@ -70,7 +70,7 @@ class Permuter:
         end_BS = np.minimum(np.cumsum(span_BS, axis=1), goal_B[:, None])
         span_BS = np.diff(end_BS, axis=1, prepend=0)
         context_BS = np.minimum(self.partial * span_BS, length_B[:, None])
-        # The first draw is that of the place where the first context begins.
+        # The first draw gives the place where the first context begins.
         bits = hashing.draw_uint64(hashing.derive_keys(key_B, hashing.SPAN_STARTS), S + 1)
         shift_bits_B, place_bits_BS = bits[:, 0], bits[:, 1:]
         left_over_B = length_B - context_BS.sum(axis=1)

@@ -39,7 +39,7 @@ class Regression(Objective):
     cls_position: Literal["first", "last", "none"] = "first"
     # Names of the columns in the files of examples: the text, or the two texts, and the label.
     columns: tuple[str, ...] = ("text", "label")
-    # Characters of a word, which a model of characters reads in place of its id; 0: the id.
+    # Characters per word for character-based models; 0 feeds word ids.
     characters: int = 0
 
     def axis_sizes(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Replaced token detection: find the tokens that a generator has put in place of masked ones.
+"""Replaced token detection: find the tokens with which a generator has replaced masked ones.
 
 Clark et al. (2020), section 2. The generator reads [MASK] at every chosen position; in the released
 code 15 % of them stay as they are. The replacements are drawn on the device, with the generator.

@@ -40,7 +40,7 @@ class Tagging(Objective):
     columns: tuple[str, ...] = ()
     # Weight of each tag's words in the loss; () weighs all tags equally.
     class_weights: tuple[float, ...] = ()
-    # Characters of a word, which a model of characters reads in place of its id; 0: the id.
+    # Characters per word for character-based models; 0 feeds word ids.
     characters: int = 0
 
     def axis_sizes(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """Masked words and visual tokens, and whether a picture belongs to its caption.
 
-This is the idea of VideoBERT (Sun et al. 2019), with pictures in place of videos, and no
+This is the idea of VideoBERT (Sun et al. 2019), with pictures instead of videos, and no
 reproduction of it. There, some rows have words or visual tokens alone and learn by masks, and rows
 of both learn the alignment alone (section 3.3). Here all rows have both parts.
 
@@ -43,7 +43,7 @@ class WordsAndPictures(Objective):
     text_documents: ClassVar[str] = ""
     reads_captions: ClassVar[bool] = True
     description: ClassVar[str] = (
-        "masked words and visual tokens, and whether the picture is that of the caption; "
+        "masked words and visual tokens, and whether the picture belongs to the caption; "
         "{one_sided:.0%} of the rows have masks in one part alone; rows of {length}"
     )
     gaps: ClassVar[str] = "masks"

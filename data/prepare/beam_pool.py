@@ -1,4 +1,4 @@
-"""A pool of Apache Beam workers: local ones, or those of Dataflow, Flink or Spark.
+"""A pool of Apache Beam workers: local, or of Dataflow, Flink or Spark.
 
 It runs the same jobs as data/prepare/local_pool.py. A file lists the jobs, since the description of
 a pipeline has to be small. The pipeline distributes them to the workers, which run the functions of

@@ -1,7 +1,7 @@
 """Build a token store from text: sample, train a vocabulary, encode on all cores, publish.
 
 The same request and text give the same bytes, regardless of the number and kind of workers: local
-processes (data/prepare/local_pool.py) or those of Apache Beam (data/prepare/beam_pool.py). Both run
+processes (data/prepare/local_pool.py) or Apache Beam workers (data/prepare/beam_pool.py). Both run
 the functions of data/prepare/jobs.py to sample and encode. This process trains the vocabulary and
 joins the results. The store is written to a scratch folder and renamed at the end, so it is never
 incomplete (data/store/atomic.py). Memory does not grow with the text, except that a document and
@@ -264,7 +264,7 @@ def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool
 def _pair_descriptions(
     manifest: dict[str, Any], origin: dict[str, Any]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield (recorded, requested) descriptions: the request's and those of each input.
+    """Yield (recorded, requested) descriptions: the request's and each input's.
 
     The digest of an encoder is left out where an older manifest did not record it.
     """

@@ -14,7 +14,7 @@ def explain_full_disk(output: pathlib.Path, text_bytes: int) -> Iterator[None]:
     """Raise an error of a full disk within the block with the free space and the remedy.
 
     Args:
-      output: folder of the store, which is written beside it first and is removed by then.
+      output: folder of the store; its scratch folder, next to it, is removed by then.
       text_bytes: bytes of the sources' files; 0 if they are not known.
     """
     try:

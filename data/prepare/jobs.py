@@ -1,7 +1,7 @@
 """The jobs of `prepare`: read the documents of a chunk of the corpus, and sample or encode them.
 
 A job is some consecutive chunks of one source. Its result depends on the job alone, so the number
-of workers, and whether they are local processes (data/prepare/local_pool.py) or those of Apache
+of workers, and whether they are local processes (data/prepare/local_pool.py) or workers of Apache
 Beam (data/prepare/beam_pool.py), does not matter. Memory is bounded by a batch of documents. Ids
 and lengths go to three files a split, which data/prepare/build.py joins in the order of the jobs.
 """

@@ -42,7 +42,7 @@ class PrepareRequest:
         None: there are none.
       document: how a file is divided into documents; see data/corpus/sources.py.
       field: name of the field with the text, or the names, separated by commas, of the two fields
-        of a pair or of those of an article.
+        of a pair or of the fields of an article.
       file_format: format of all files of the sources; None: the ends of their names decide.
       on_bad_record: `skip` leaves out lines of files that are no record, and counts them;
         None: such lines are errors.

@@ -82,7 +82,7 @@ def lay_out_fields(
     """Return where the tokens of rows are, given the order of each article's fields.
 
     Args:
-      fields: the fields; those of length 0 are left out.
+      fields: the fields; fields of length 0 are left out.
       order_BF: index of the field at each place of a row.
       width: N, positions of a row.
       bits_B: uint64, random bits that decide where a window begins.

@@ -19,11 +19,11 @@ from data.vocabulary.base import Vocabulary
 class FramedSentences(WindowRows):
     """Rows of `width` positions of the stream of a source's sentences.
 
-    Rows, their order and their overlap are those of `WindowRows`, whose documents are sentences.
+    Rows, their order and their overlap are as in `WindowRows`, whose documents are sentences.
     """
 
     def __init__(self, split: Split, width: int, vocabulary: Vocabulary, shared: int = 0) -> None:
-        """Compute the rows. The arguments are those of `WindowRows`."""
+        """Compute the rows. The arguments are as for `WindowRows`."""
         starts = np.asarray(split.sentence_starts)
         # Sentences without a word are left out.
         self.token_S = starts[np.append(np.diff(starts) > 0, True)]

@@ -14,7 +14,7 @@ import numpy as np
 from data.rows.tables import Batch
 from data.vocabulary.base import Vocabulary
 
-CLS_TYPE = 2  # token type of the [CLS]: that of no text
+CLS_TYPE = 2  # token type of the [CLS], which belongs to no text
 # Keys whose values move with their tokens, and keys of positions, which follow their tokens.
 WEIGHTS = ("label_weights", "word_weights")
 BY_TOKEN = ("token_ids", "token_type_ids", "labels", "text_tokens", *WEIGHTS)
@@ -34,7 +34,7 @@ def find_separator(objective: Any, vocabulary: Vocabulary) -> int | None:
 def find_padding(vocabulary: Vocabulary) -> int:
     """Return the id on padding, which no model reads.
 
-    It is that of the padding token, or of the end-of-text token in a vocabulary without one, or 0.
+    It is the padding token, or the end-of-text token in a vocabulary without padding, or 0.
     """
     ids = vocabulary.pad, vocabulary.eos, 0
     return next(token_id for token_id in ids if token_id is not None)

@@ -39,7 +39,7 @@ import numpy as np
 # SplitMix64's step between the draws of a key: 2^64 divided by the golden ratio.
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
-# The most numbers that leave enough of 32 bits random beside the number itself; of more numbers,
+# The most numbers that leave enough of 32 bits random next to the number itself; of more numbers,
 # the first would be favored.
 MAX_PACKED = 1 << 16
 

@@ -4,7 +4,7 @@ The whole rows of a source form a ring, on which its lanes start at equal distan
 on row by row and never stops, so that B lanes read all n rows once in n / B steps, and each lane
 reads the text in its order. The row at step t is a function of t: (lane * n // B + t) mod n.
 
-In evaluation each lane has consecutive rows of a source, once: those of lane b begin at row b * T,
+In evaluation each lane has consecutive rows of a source, once: lane b begins at row b * T,
 where T is the number of batches that the source takes.
 
 B rows of the batch   S sources of the mixture   N batches
@@ -62,7 +62,7 @@ class Lanes:
     def __call__(self, step: Any, lane: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return (source, round of its ring, row of the source) of lanes at steps.
 
-        All are int64 arrays of one shape, that of `step` and `lane`.
+        All are int64 arrays of the shape of `step` and `lane`.
         """
         source = self.source_B[lane]
         round_, row = np.divmod(self.first_B[lane] + step, self.rows_S[source])

@@ -4,7 +4,7 @@ A question has as many rows as its context needs. Windows of a context overlap b
 the first begins with the context, and the last ends with it (Devlin et al. 2018, section 4.2, as
 their code and the tokenizers of Hugging Face cut it). A row has its answer where the window
 contains all of it, else the target is [CLS]. The windows are decided when the store is opened.
-Positions are those of rows whose [CLS] is first; the last step moves it and them.
+Positions assume that the [CLS] is first; the last step moves it and them.
 
 B rows   L row length   Q questions   R windows of all questions
 """

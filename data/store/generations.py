@@ -163,7 +163,7 @@ def remove_if_unread(folder: pathlib.Path) -> None:
 
 
 def remove_version_1(output: pathlib.Path, files: Iterable[str]) -> None:
-    """Remove the files of a store of version 1, which were beside its manifest, by their names."""
+    """Remove the files of a store of version 1, which were next to its manifest, by their names."""
     paths = [output / name for name in files]
     paths = [path for path in paths if not path.parent.is_symlink() and path.is_file()]
     for path in paths:

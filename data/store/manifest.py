@@ -109,7 +109,7 @@ def read_own_manifest(folder: pathlib.Path) -> dict[str, Any] | None:
 def find_problem(manifest: Mapping[str, Any]) -> str | None:
     """Return the first entry that readers of the store cannot rely on, or None.
 
-    The counts of a split decide how much of its files is mapped, so they must be those of the
+    The counts of a split decide how much of its files is mapped, so they must match the
     files' sizes.
     """
     if manifest.get("dtype") not in TOKEN_DTYPES:

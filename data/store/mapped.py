@@ -118,7 +118,7 @@ def _keep_reading(folder: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except Exception:
-        check_mapped_files(folder)  # zeros in place of what is missing may have caused the error
+        check_mapped_files(folder)  # zeros instead of what is missing may have caused the error
         raise
     finally:
         if is_outermost:

@@ -5,7 +5,7 @@ to 4 KiB. A damaged block of ids makes the documents with an id in it unusable. 
 offsets does so for the documents that begin, end or are split into sentences there.
 
 New offsets without these documents are computed in memory, and ids are read around the gaps. So the
-rows, windows and pairs are those of a store that never had the damaged documents. The result
+rows, windows and pairs are as in a store that never had the damaged documents. The result
 depends on the bytes alone, so all hosts and restarts agree.
 
 Axes: T tokens, D documents, S sentences, G gaps (ranges of skipped tokens).

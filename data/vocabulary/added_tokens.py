@@ -1,6 +1,6 @@
 """Apply the settings of a folder to its tokenizer: switches, added tokens, special tokens.
 
-The result is the text of a tokenizer.json whose ids are those of `AutoTokenizer`.
+The result is the text of a tokenizer.json with the ids of `AutoTokenizer`.
 """
 
 import json

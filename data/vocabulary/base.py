@@ -142,7 +142,7 @@ class Vocabulary(abc.ABC):
     ) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """Return (ids, character range [begin, end) of each id) of each text.
 
-        The ids are those of `encode_batch`.
+        The ids are as from `encode_batch`.
         """
 
     def encode_spans(

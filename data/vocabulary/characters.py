@@ -2,7 +2,7 @@
 
 A character without one is unknown wherever it stands. So every printable ASCII character has one,
 and every other that occurs `MIN_COUNT` times in the sample. Characters take at most half of the
-vocabulary, because those of a Chinese text would fill a small one. A vocabulary of fewer than 376
+vocabulary, because a Chinese text would fill a small one. A vocabulary of fewer than 376
 ids has the characters of the sample alone.
 """
 

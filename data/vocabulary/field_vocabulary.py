@@ -12,7 +12,7 @@ from data.vocabulary.tokenizer_json import read_tokenizer_json
 
 
 def add_field_tokens(vocabulary: Vocabulary, fields: Sequence[str]) -> Vocabulary:
-    """Return a vocabulary with the tokens of these fields behind its other ids.
+    """Return a vocabulary with the tokens of these fields after its other ids.
 
     A vocabulary whose fields are these, in this order, is returned unchanged.
 

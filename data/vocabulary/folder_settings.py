@@ -1,4 +1,4 @@
-"""Read the settings that `transformers` writes beside a vocabulary.
+"""Read the settings that `transformers` writes next to a vocabulary.
 
 tokenizer_config.json     the tokenizer's class, its switches, its special tokens, and as
                           `added_tokens_decoder` the tokens that are added to the vocabulary
@@ -172,7 +172,7 @@ def _find_class(config: dict[str, Any], model: dict[str, Any]) -> tuple[str, str
 
 
 def _list_extra(tokens: Any, key: str) -> list[Any]:
-    """Return the tokens of a list, or those of {name: token}; [] for None."""
+    """Return the tokens of a list, or of {name: token}; [] for None."""
     if isinstance(tokens, dict):
         tokens = list(tokens.values())
     if not isinstance(tokens, list | None):

@@ -59,7 +59,7 @@ MODEL_TOKENIZERS = {
 LEAST_COVERAGE = 0.98  # of characters; the SentencePiece library refuses less
 LAYOUT_HELP = (
     "special tokens: bert: [PAD] [UNK] [CLS] [SEP] [MASK] (default); t5: <pad> </s> <unk> and "
-    "100 sentinels; ul2: those of t5 and the mode tokens [NLU] [NLG] [S2S]; gpt: <unk> "
+    "100 sentinels; ul2: as t5, and the mode tokens [NLU] [NLG] [S2S]; gpt: <unk> "
     "<|endoftext|>; transformer: <pad> <unk> </s>; with byte_bpe roberta: <s> <pad> </s> <unk> "
     "<mask>, or gpt2: <|endoftext|>"
 )

@@ -51,7 +51,7 @@ from data.vocabulary.sentencepiece_training import train_sentencepiece
 from data.vocabulary.tokenizer_json import read_tokenizer_json
 from data.vocabulary.word_level import make_word_vocabulary
 
-# Files of a released vocabulary besides those that begin it.
+# Further files of a released vocabulary, which do not begin it.
 OTHER_FILES = ("merges.txt", "vocab.bpe", *SETTINGS_FILES)
 
 # Characters of a piece with which two forms are compared: some patterns take quadratic time.
@@ -110,7 +110,7 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
 
     GPT-2's encoder.json and vocab.bpe are read, too. In a folder, the settings of `transformers`
     apply: data/vocabulary/folder_settings.py. The form of the files is kept where it can express
-    them, and so it is if a tokenizer.json beside it has the same pieces and encodes a text of many
+    them, and so it is if a tokenizer.json next to it has the same pieces and encodes a text of many
     pieces to the same ids. Otherwise the vocabulary is a tokenizer.json, as for `transformers`.
 
     Raises:
@@ -224,7 +224,7 @@ def _build_probe_text(vocabulary: Vocabulary) -> str:
 def _read_named_file(
     path: pathlib.Path, settings: FolderSettings
 ) -> SentencePieceVocabulary | ReleasedVocabulary:
-    """Return the vocabulary in a file, with the switches that the files beside it name."""
+    """Return the vocabulary in a file, with the switches that the files next to it name."""
     switches = settings.switches
     if path.name.endswith(".model"):
         return read_sentencepiece(read_bounded(path, MAX_VOCABULARY_BYTES), settings.sentinels)

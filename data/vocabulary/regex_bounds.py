@@ -29,7 +29,7 @@ class Cost(NamedTuple):
     """What a part of a pattern may cost, for the most costly of its branches.
 
     Attributes:
-      loops: number of its repetitions, those of inner groups included.
+      loops: number of its repetitions, inner groups included.
       tried: number of repetitions that are tried shorter where a later part fails.
       ways: number of ways to match, where each repetition counts as one.
       is_fixed: whether it has one branch, which matches in one way only.

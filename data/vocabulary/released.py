@@ -1,7 +1,7 @@
 """Read released vocabularies with the `tokenizers` library: WordPiece and BPE.
 
-WordPiece is that of BERT (Devlin et al. 2018), byte-level BPE that of GPT-2 (Radford et al. 2019)
-and RoBERTa (Liu et al. 2019), BPE within words that of GPT (Radford et al. 2018). The encoders have
+WordPiece as in BERT (Devlin et al. 2018), byte-level BPE as in GPT-2 (Radford et al. 2019)
+and RoBERTa (Liu et al. 2019), BPE within words as in GPT (Radford et al. 2018). The encoders have
 no special tokens, so "[MASK]" in a text is plain text.
 """
 
@@ -218,11 +218,11 @@ def choose_case(pieces: Collection[str]) -> tuple[bool, str]:
         return False, (
             f"vocab.txt: case is kept, because it has pieces with capitals such as {capital!r}; to "
             "fold it, as AutoTokenizer does without a file that says otherwise, put "
-            '{"do_lower_case": true} in a tokenizer_config.json beside it'
+            '{"do_lower_case": true} in a tokenizer_config.json next to it'
         )
     return True, (
         "vocab.txt: case is folded and accents are removed, because no piece has a capital; to "
-        'keep them, put {"do_lower_case": false} in a tokenizer_config.json beside it'
+        'keep them, put {"do_lower_case": false} in a tokenizer_config.json next to it'
     )
 
 

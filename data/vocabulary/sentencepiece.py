@@ -178,7 +178,7 @@ def _join_sentences(
 ) -> list[bytes]:
     """Join the sentences of each document by the sentence break, in groups of about 4 KiB.
 
-    Args and shapes are those of `encode_spans`.
+    Args and shapes are as in `encode_spans`.
     """
     separator = f"{SENTENCE_BREAK} ".encode()
     sentences = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist())]

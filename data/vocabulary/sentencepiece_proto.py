@@ -1,7 +1,7 @@
 """The protocol buffer of SentencePiece `.model` files, with the fields that this program reads.
 
-Other fields are preserved. The field numbers are those of sentencepiece_model.proto. The module of
-the sentencepiece package is not imported: that of version 0.2.3 requires protobuf >= 7.36.1, which
+Other fields are preserved. The field numbers follow sentencepiece_model.proto. The module of
+the sentencepiece package is not imported: version 0.2.3 requires protobuf >= 7.36.1, which
 its metadata does not state, and Apache Beam requires protobuf < 7.0.
 """
 

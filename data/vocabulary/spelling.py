@@ -19,7 +19,7 @@ from data.vocabulary.layouts import WORD_LEVEL_SPECIAL
 
 NO_WORD = 0
 SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, WORD_PAD = range(257, 262)
-NUM_CHARACTERS = WORD_PAD + 1  # ids, that of no word included
+NUM_CHARACTERS = WORD_PAD + 1  # ids, including "no word"
 SPELLED = ("token_ids", "backward_ids")  # keys of batches whose words a model reads
 LEAST_WIDTH = 3  # a byte and the two ends of a word
 
@@ -121,7 +121,7 @@ def spell_batches(
 def make_id_restorer(
     objective: Any, split: Any, vocabulary: Vocabulary
 ) -> Callable[[Any, np.ndarray, np.ndarray], Any] | None:
-    """Return `RowSet.restore` of an objective whose batches have characters in place of ids.
+    """Return `RowSet.restore` of an objective whose batches have characters instead of ids.
 
     None: they have ids.
     """

@@ -312,7 +312,7 @@ def test_inspection_holds_rows_against_the_store(store, place):
         return build_rolled
 
     for key, name in (
-        ("label_weights", "rows whose tags are not those of their words, at their first pieces"),
+        ("label_weights", "rows whose tags do not match their words, at their first pieces"),
         ("token_ids", "tokens in padding"),
     ):
         stream.build = roll_tensor(key)

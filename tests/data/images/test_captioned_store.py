@@ -88,7 +88,7 @@ def test_a_store_is_the_same_twice_and_its_encoding_is_that_of_a_workdir(pairs, 
 
 
 def check_refused(workdir):
-    with pytest.raises(ValueError, match="codebook: the vocabulary is that of other centroids"):
+    with pytest.raises(ValueError, match="codebook: the vocabulary belongs to other centroids"):
         load_encoding(workdir)
 
 

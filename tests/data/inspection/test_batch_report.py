@@ -363,7 +363,7 @@ def always_both(batch, stream):
         ("next", leave_tokens, "targets that are not the next token"),
         ("next", leave_out, "tokens without loss"),
         ("fields", leave_tokens, "targets that are not the next token"),
-        ("fields", leave_gap, "losses behind padding"),
+        ("fields", leave_gap, "losses after padding"),
         ("fields", swap_tokens, "rows with a field that is not the store's"),
         ("fields", turn_fields, "rows that are not two sets of fields, each in order"),
         ("fields", always_whole, "bodies alone"),
