@@ -35,6 +35,7 @@ SIZES = ("train.stop_at_step=0", "model.width=32", "model.mlp=64", "model.num_he
 DECODER = ("model.depth=2", "model.decoder_depth=2")
 GENERATOR = ("model.generator_width=32", "model.generator_num_heads=2", "model.generator_mlp=64")
 BY_CONFIG = {  # {prefix of a configuration's name: further overrides}
+    "bert_base": ("model.depth=2",),
     "t5": (*DECODER, "model.head_width=16"),
     "ul2": (*DECODER, "model.head_width=16", "data.batch_size=14"),
     "bart": DECODER,
