@@ -68,7 +68,7 @@ def check_jax_settings(environ: Mapping[str, str] | None = None) -> None:
     """Raise ConfigError if a setting of JAX is one of REFUSED.
 
     Args:
-      environ: read if JAX is not imported, by default that of the process.
+      environ: read if JAX is not imported, by default the process's.
     """
     for line in list_refused(os.environ if environ is None else environ):
         raise ConfigError(line)

@@ -116,7 +116,7 @@ def _fill_descriptor(descriptor: int, mode: int) -> None:
 
 
 def open_missing_streams() -> None:
-    """Open the null device in place of standard streams that were closed at the start (`2>&-`).
+    """Open the null device instead of standard streams that were closed at the start (`2>&-`).
 
     Otherwise the next file that is opened gets the free descriptor, and what libraries write to
     the standard error ends up in it.

@@ -125,7 +125,7 @@ def erase_line(stream: TextIO) -> None:
 
 
 def _is_notebook(stream: TextIO) -> bool:
-    """Return whether a stream is that of a kernel, which a notebook shows below the cell."""
+    """Return whether a stream belongs to a kernel, which a notebook shows below the cell."""
     below: Any = get_raw_stream(stream)
     below = below.stream if isinstance(below, GuardedStream) else below
     return type(below).__module__.partition(".")[0] == "ipykernel"

@@ -1,4 +1,4 @@
-"""Conversion of the fields of a Hugging Face config.json to those of a configuration of ours."""
+"""Convert the fields of a Hugging Face config.json to the fields of our configurations."""
 
 import dataclasses
 from collections.abc import Mapping

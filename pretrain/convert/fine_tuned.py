@@ -1,6 +1,6 @@
 """Conversion of fine-tuned encoders to and from classes such as `BertForSequenceClassification`.
 
-The encoder's names are those of its family's map; the head's are in head_maps.py.
+The encoder's names come from its family's map; the head's are in head_maps.py.
 """
 
 from collections.abc import Iterable, Mapping

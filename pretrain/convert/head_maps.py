@@ -77,7 +77,7 @@ def describe_spans(config: SpanReaderConfig, head_map: HeadMap) -> dict[str, Any
 def read_dropout(
     hf_config: Mapping[str, Any], named: tuple[str, float | None] | None, encoder_rate: float
 ) -> float:
-    """Return a dropout rate of a config.json, where null is that of the encoder.
+    """Return a dropout rate of a config.json, where null means the encoder's rate.
 
     Args:
       hf_config: the content of config.json.

@@ -37,7 +37,7 @@ def list_lost_rates(config: Any, encoding: Any) -> list[str]:
 
 
 def describe_fixed_rate(config: HeadedConfig) -> list[str]:
-    """Return a line if transformers trains a head with another rate than that of its key."""
+    """Return a line if transformers trains a head with another rate than its key says."""
     head_map = find_model_family(config).require_hugging_face().fine_tuned_names
     suffix = HEAD_CONVERSIONS[type(config)].suffix
     if suffix not in head_map.fixed_dropout:

@@ -241,7 +241,7 @@ def _check_names(
 
     Args:
       names: the names that the rules have.
-      missing: those of them that the tensors lack.
+      missing: the ones that the tensors lack.
       unused: the names of other tensors.
       head_prefixes, body_prefixes, ignored_patterns: see `fill_params`.
     """

@@ -169,7 +169,7 @@ CONVERTERS = {
 def make_renamer(hf_map: HuggingFaceMap, tensors: Mapping[str, np.ndarray]) -> Callable[[str], str]:
     """Return a function that maps a tensor's name to the current name.
 
-    It adds the prefix if the tensors are those of a bare encoder, and replaces outdated names.
+    It adds the prefix if the tensors belong to a bare encoder, and replaces outdated names.
     """
     prefixed = any(name.startswith(hf_map.prefix) for name in tensors)
 

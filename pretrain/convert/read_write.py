@@ -191,7 +191,7 @@ class OpenedModel:
         """Return (parameters, names of missing tensors, names of unused tensors).
 
         Args:
-          config: the configuration of the parameters; it may differ from that of the folder in how
+          config: the configuration of the parameters; it may differ from the folder's in how
             the model is computed.
           init: a traceable function that initializes such parameters. It is computed only if a head
             is missing, which is then taken from it.

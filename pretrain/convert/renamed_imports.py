@@ -81,5 +81,5 @@ def _rename_statement(
 
 
 def _is_within(found: str | None, name: str) -> bool:
-    """Return whether a dotted name is that of a package or of something in it."""
+    """Return whether a dotted name names a package or something in it."""
     return found is not None and f"{found}.".startswith(f"{name}.")

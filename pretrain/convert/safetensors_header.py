@@ -1,8 +1,8 @@
 """Read the header of a .safetensors file, and check it against the size of the file.
 
 The file is 8 bytes with the length of the header, the header {name: {"dtype", "shape",
-"data_offsets"}} as JSON, and the data of all tensors, one behind the other. Names and sizes are
-those of strangers, so they are compared with what is there before anything is allocated.
+"data_offsets"}} as JSON, and the data of all tensors, one after the other. Names and sizes are
+not trusted, so they are compared with what is there before anything is allocated.
 """
 
 import math

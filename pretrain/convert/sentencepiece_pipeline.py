@@ -173,7 +173,7 @@ def _make_normalizer(spec: Any) -> normalizers.Normalizer:
             normalizers.Replace(Regex(" {2,}"), " "),
             normalizers.Replace(Regex(rf"[ {SPACE}]+\z"), ""),
         ]
-        # With a dummy prefix, a leading space stays in place of the symbol.
+        # With a dummy prefix, a leading space stays instead of the symbol.
         if not spec.add_dummy_prefix:
             steps.append(normalizers.Replace(Regex(r"\A "), ""))
     elif spec.add_dummy_prefix:

@@ -1,4 +1,4 @@
-"""Compare the sizes in a config.json with the tensors beside it, before a model is made of them.
+"""Compare the sizes in a config.json with its tensors, before a model is made of them.
 
 A file of a few bytes may name 100,000 layers, and tracing so many takes minutes. Every size of a
 model is a dimension of one of its tensors, and every layer has tensors of its own unless layers

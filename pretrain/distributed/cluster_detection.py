@@ -101,7 +101,7 @@ def detect_cluster(
 ) -> Cluster:
     """Return the cluster that the flags or else the environment describe; `none` without either.
 
-    CLOZE_CLUSTER names a launcher of LAUNCHERS, or `none`, in place of the first one detected.
+    CLOZE_CLUSTER names a launcher of LAUNCHERS, or `none`, instead of the first one detected.
 
     Args:
       environ: environment variables.
@@ -230,7 +230,7 @@ class Launcher:
 
     Attributes:
       title: its name in messages.
-      is_present: returns whether an environment is that of this launcher.
+      is_present: returns whether an environment comes from this launcher.
       required_variables: the variables that it must have set.
       read_cluster: returns the cluster that they describe.
     """

@@ -14,7 +14,7 @@ PREFIX = "cloze/hung/"
 
 
 def make_peers() -> Peers | None:
-    """Return how the watchdog of this process reaches those of the others; None if it is alone."""
+    """Return how this process's watchdog reaches the other watchdogs; None if it is alone."""
     if processes.get_client() is None:
         return None
     return Peers(announce_hang, find_hung_peer, processes.wait_at_exit_barrier)

@@ -171,7 +171,7 @@ def make_replicated_sharding(mesh: Mesh | AbstractMesh) -> NamedSharding:
 def make_constraint(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
     """Return the function that models apply to the activations [B, L, D] of each layer.
 
-    It shards rows as those of the batch, and positions over `sequence`. Without it XLA may prefer
+    It shards rows as in the batch, and positions over `sequence`. Without it XLA may prefer
     to shard features and to replicate rows, which took ten times the memory for BERT-large.
     """
     rows_only, with_positions = make_batch_sharding(mesh), NamedSharding(mesh, ACTIVATIONS)

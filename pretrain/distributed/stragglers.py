@@ -44,7 +44,7 @@ class StragglerMonitor:
     def measure_input(self, batches: Iterable[Item]) -> Iterator[Item]:
         """Yield the items of an iterable, and record in `input_seconds` how long each one took.
 
-        The devices are one step behind the loop: they wait only if a batch takes more than a step.
+        The devices lag the loop by one step: they wait only if a batch takes more than a step.
         """
         batches = iter(batches)
         while True:
@@ -67,7 +67,7 @@ class StragglerMonitor:
         self.device_seconds += time.perf_counter() - began
 
     def end_step(self, input_seconds: float) -> dict[str, float]:
-        """End a step that waited `input_seconds` for its batch; return that of `report_waits`."""
+        """End a step that waited `input_seconds` for its batch; return `report_waits`'s result."""
         device_seconds, self.device_seconds = self.device_seconds, 0.0
         return self.report_waits(input_seconds, device_seconds)
 

@@ -1,6 +1,6 @@
 """Spans of a context as answers: the best span of each question, and how good its text is.
 
-Exact match and F1 are those of SQuAD's evaluation scripts (Rajpurkar et al. 2016, section 6.1;
+Exact match and F1 follow SQuAD's evaluation scripts (Rajpurkar et al. 2016, section 6.1;
 2018), as shares of 1 rather than of 100.
 
 B batch   L row length   M maximal tokens of a span   Q questions   N rows   T tokens
@@ -45,7 +45,7 @@ class BestSpans(NamedTuple):
 
     @property
     def null_score_diffs(self) -> np.ndarray:
-        """The score of "no answer" minus that of the best span, float64 [Q]."""
+        """The score of "no answer" minus the best span's, float64 [Q]."""
         return self.null_scores - self.scores
 
 
@@ -164,7 +164,7 @@ def find_best_threshold(
     answered, it is 1 beyond the last. Of equal cuts the lowest is taken, as in the official script.
 
     Args:
-      doubts_Q: score of "no answer" minus that of the best span; above the threshold there is no
+      doubts_Q: score of "no answer" minus the best span's; above the threshold there is no
         answer.
       answered_Q: the score of each question if it is answered.
       silent_Q: the score of each question if it is not answered.

@@ -40,7 +40,7 @@ class Metric(NamedTuple):
       library: the library it needs.
       compute_score: a function (rows, configuration of the model, split) -> a number, or {name:
         number} of all metrics that are computed together and of numbers that are reported with
-        them. `rows` are those of `losses.Loss.row_predictions`. For text2text it is a function
+        them. `rows` come from `losses.Loss.row_predictions`. For text2text it is a function
         (generated texts, reference texts) -> a number.
     """
 
@@ -202,7 +202,7 @@ def find_metric_kind(objective: Any, model: Any) -> tuple[str, int]:
 
 
 def check_run_metrics(names: Iterable[str], objective: Any, model: Any) -> None:
-    """Raise ConfigError unless metrics fit an objective, and those of its tasks fit these.
+    """Check that every metric applies to its objective, and each task's metrics to these.
 
     Args:
       names: the names of the metrics of the run.

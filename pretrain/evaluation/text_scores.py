@@ -1,7 +1,7 @@
 """Scores of a text that do not depend on the vocabulary: bits per byte, perplexity per word.
 
 A loss per token depends on how long the tokens are, and a token that is unknown costs nothing where
-it is never predicted. So the share of unknown tokens stands beside these scores.
+it is never predicted. So the share of unknown tokens is reported with these scores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_WORD_BYTES = 24
 def score_text(
     stream: Stream | MixedStream, split: str, manifest: Mapping[str, Any], scores: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Return {"unknown", "bits_per_byte", "perplexity_per_word"}, those of them that are known.
+    """Return {"unknown", "bits_per_byte", "perplexity_per_word"}, as far as they are known.
 
     Args:
       stream: the rows that were scored.

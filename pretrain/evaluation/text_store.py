@@ -57,7 +57,7 @@ def choose_documents(run: Run, given: str | None = None) -> str:
 def open_text_store(workdir: str, text: TextRequest) -> Iterator[str]:
     """Yield the path of a temporary store whose "train" split is a text, and remove it at the end.
 
-    The vocabulary is that of the workdir. No process is started, so a script needs no
+    The vocabulary comes from the workdir. No process is started, so a script needs no
     `if __name__ == "__main__":`. What `prepare` skips or repairs is reported.
 
     Raises:

@@ -15,7 +15,7 @@ def find_families() -> dict[str, Family]:
     """Return {name: record}, in the order of the file names.
 
     Raises:
-      ValueError: the name of a record differs from that of its file.
+      ValueError: the name of a record differs from its file's.
     """
     families = {}
     for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):

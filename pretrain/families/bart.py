@@ -67,7 +67,7 @@ READ_ONLY = {
 def describe_settings(config: BartConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
-        "activation_dropout": 0.0,  # that of the released files is lost in an import
+        "activation_dropout": 0.0,  # imports ignore the released value
         "pad_token_id": vocabulary.pad,
         "bos_token_id": vocabulary.bos,
         "eos_token_id": vocabulary.eos,

@@ -48,7 +48,7 @@ def map_encoder(name: str) -> Rules:
 
 
 def map_mlm_head(ours: str, dense: str, norm_name: str, bias: str) -> Rules:
-    """Return the rules of the masked-LM head, whose output table is that of the input.
+    """Map the masked-LM head, whose output weights are tied to the embeddings.
 
     ours: our path. dense, norm_name, bias: their names.
     """

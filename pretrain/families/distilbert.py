@@ -62,7 +62,7 @@ def fit_student(model: DistilBertConfig, teacher: BertConfig) -> DistilBertConfi
     """Return the configuration of a student, which names its teacher's sizes itself.
 
     Raises:
-      ValueError: other sizes than those of the teacher, or more layers.
+      ValueError: other sizes than the teacher's, or more layers.
     """
     names = ("vocab", "length", "segments", "width", "num_heads", "mlp", "epsilon")
     shared = {name: getattr(teacher, name) for name in names} | {"teacher_depth": teacher.depth}
@@ -81,7 +81,7 @@ def fit_student(model: DistilBertConfig, teacher: BertConfig) -> DistilBertConfi
 
 
 def init_student(model: DistilBertConfig, teacher: BertConfig, params: Any) -> dict[str, Any]:
-    """Return the initial parameters of a student, together with those of its teacher.
+    """Return the initial parameters of a student, together with its teacher's.
 
     The student gets every n-th layer of the teacher, starting with the first, and the teacher's
     embeddings and head.

@@ -10,7 +10,7 @@ from models.config.elmo import ElmoConfig
 from pretrain.families.family_record import Family, Hdf5Map
 from pretrain.schema import AdamW
 
-CHARACTERS = 261  # rows of the released table, in which that of no word is missing
+CHARACTERS = 261  # rows of the released table, without the row for "no word"
 DIRECTIONS = {"forward": "RNN_0", "backward": "RNN_1"}
 CELL = "{}/RNN/MultiRNNCell/Cell{}/LSTMCell"
 

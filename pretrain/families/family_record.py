@@ -38,7 +38,7 @@ class HeadMap:
     classes: the prefix of the class names: `Bert` of `BertForSequenceClassification`.
     renamed_classes: {the usual end of a class name: this family's}.
     classifier: rules of the head that classifies a row.
-    choice: rules of the head for multiple choice; None: those of `classifier`.
+    choice: rules of the head for multiple choice; None: as `classifier`.
     tags: rules of the head that scores tags.
     spans: rules of the head that scores the first and the last token of an answer.
     pooler: their name of the linear map that heads of every token do not have.
@@ -80,8 +80,8 @@ class SecondModel:
 
     architecture: its class.
     fields: (our field, its key, the meaning of an absent key).
-    describe_absent: (configuration of the first model) -> that of this one where the folder lacks
-      it. Its weights are then random, as those of a missing head.
+    describe_absent: (configuration of the first model) -> this one's where the folder lacks it.
+      Its weights are then random, as a missing head's.
     """
 
     architecture: str
@@ -103,10 +103,10 @@ class HuggingFaceMap:
       renamed     (part of an old name, part of the present name)
       body        prefixes of the names that must have a place in our model; (): `prefix` alone
       heads       prefixes of the names that may all be missing
-      sentence_heads  those of `heads` that the prediction of tokens does not use
+      sentence_heads  the `heads` that the prediction of tokens does not use
       copies      {name: original} of one weight under two names; a function of the configuration
                   may return them
-      duplicates  the same, of weights that an export writes twice
+      duplicates  weights that the export writes under two names, in the same form
       unread_copies  {name: original} of tensors that transformers saves twice and an import ignores
       stand_ins   {name: the tensor that replaces it where it is missing}
       zeros       {name: configuration -> shape} of tensors that are 0 in this model
@@ -237,7 +237,7 @@ class DistillationRecipe:
 class Family:
     """One family of models.
 
-    name, config  that of the file, and the class of models/config/NAME.py
+    name, config  the file's name, and the class of models/config/NAME.py
     objectives    the objectives that can train it, the paper's own first; () for an encoder that is
                   trained with a head alone
     hugging_face  its names in Hugging Face transformers; None: transformers has no such model

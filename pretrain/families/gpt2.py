@@ -18,7 +18,7 @@ WORDS = "transformer.wte.weight"
 
 
 def make_gpt2_rules(*layers: Rule) -> Rules:
-    """Return the rules of a model, given those of its layers."""
+    """Return the rules of a model, given the rules of its layers."""
     return (
         ("embeddings/token_embedding/embedding", WORDS, SAME),
         ("embeddings/position_embedding/embedding", "transformer.wpe.weight", SAME),

@@ -1,9 +1,9 @@
-"""Rules that map our parameters to those of Hugging Face transformers, and back. No JAX.
+"""Rules that map our parameters to Hugging Face transformers' parameters, and back. No JAX.
 
 "Ours" are this project's parameters, "theirs" the tensors of transformers. A rule is (our path,
 their name, layout). A path with `layers` and a name with `{i}` stand for every layer of that stack,
 whether ours are stacked (a leaf has a leading axis of layers) or not (`layer_0`, ...). `Index`
-numbers their layers otherwise. A rule with a `JoinLayout` has several paths in place of one, a rule
+numbers their layers otherwise. A rule with a `JoinLayout` has several paths instead of one, a rule
 with a `SplitLayout` several names.
 
 D width   H heads   K head width
@@ -43,7 +43,7 @@ class Layout(NamedTuple):
 class JoinLayout(NamedTuple):
     """Several of our leaves in one of their tensors, in the order of the rule's paths.
 
-    layout: that of each leaf alone.
+    layout: the layout of each leaf alone.
     axis: the axis of their tensor along which the leaves are concatenated.
     interleave: an axis of ours, counted from the end, whose entries alternate along `axis`: the
       first entry of every leaf, then the second of every leaf, and so on. -2 of [D, H, K] and of

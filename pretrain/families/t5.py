@@ -129,7 +129,7 @@ def read_fields(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     `dense_act_fn` and `is_gated_act` precede `feed_forward_proj` in transformers.
 
     Raises:
-      ValueError: their activation is neither that of T5 nor that of T5 v1.1, or two of the keys
+      ValueError: their activation is neither T5's nor T5 v1.1's, or two of the keys
         contradict each other.
     """
     activation = theirs.get("feed_forward_proj", "relu")

@@ -13,7 +13,7 @@ from pretrain.families.rules import EXACT_GELU, Layout, Rules, map_layer, map_li
 if TYPE_CHECKING:
     from data.images.encoding import ImageEncoding
 
-# the kernel of the patches [P, P, C, D] <-> that of a convolution [D, C, P, P]
+# patch kernel [P, P, C, D] <-> conv kernel [D, C, P, P]
 PATCHES = Layout(
     theirs=lambda a: a.transpose(3, 2, 0, 1), ours=lambda a, shape: a.transpose(2, 3, 1, 0)
 )

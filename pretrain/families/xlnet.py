@@ -95,7 +95,7 @@ def read_settings(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any
     """Return our fields with the memory, the longest distance and the attention's dropout.
 
     Raises:
-      ValueError: a key has a value of another type, or the width of a head is not that of D / H.
+      ValueError: a key has a value of another type, or the width of a head is not D / H.
     """
     # The released configurations have null, which is absent here.
     memory, clamp_len = theirs.get("mem_len", 0), theirs.get("clamp_len", -1)

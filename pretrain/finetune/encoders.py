@@ -125,7 +125,7 @@ def divide_window(length: int) -> dict[str, int]:
 def fit_window(run: Run, given: Collection[str]) -> Run:
     """Return a run of questions whose rows of a given length are divided as `divide_window` does.
 
-    given: keys of the command line; those of the question and of the stride are left as they are.
+    given: keys of the command line; the keys of question and stride are left as they are.
     """
     objective = run.data.objective
     if not isinstance(objective, AnswerSpan) or "data.objective.length" not in given:

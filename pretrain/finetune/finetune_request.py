@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclasses.dataclass
 class FinetuneRequest:
-    """The arguments of `finetune`: those of the verb, with the same names and forms.
+    """The arguments of `finetune`: the verb's, with the same names and forms.
 
-    `split_task_arguments` gives each task a request with one text in place of each list.
+    `split_task_arguments` gives each task a request with one text instead of each list.
 
     Attributes:
       workdir: the folder of the run, or of one run per seed.

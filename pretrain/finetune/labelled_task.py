@@ -25,7 +25,7 @@ class TaskExamples(Protocol):
     """The examples of a task.
 
     They have the attribute `parts`, {split: examples}, unless they are `CountsRows`. An attribute
-    `metrics` replaces that of the task.
+    `metrics` replaces the task's.
     """
 
     def digest_examples(self) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ChoiceTask(NamedTuple):
-    """Choose the correct one of a question's choices. The fields are those of `LabelTask`."""
+    """Choose the correct one of a question's choices. The fields are as in `LabelTask`."""
 
     metrics: tuple[str, ...] = ("accuracy",)
     tfds: None = None

@@ -61,8 +61,8 @@ class AnswerPredictor:
     start, end   characters of the context; None for no answer, whose `answer` is ""
     score        sum of the span's two logits
     null_score   score of "no answer"
-    probability  probability of the first token times that of the last, in the row of the span; for
-                 no answer, that of no answer
+    probability  probability of the first token times the last token's, in the row of the span; for
+                 no answer, the probability of no answer
 
     With `n_best`, `n_best` is a list of that many answers with the first five of these keys, best
     first, where "no answer" has null_score as its score. A question that is longer than
@@ -147,7 +147,7 @@ class AnswerPredictor:
         encoded: Any,
         contexts: Sequence[str],
     ) -> None:
-        """Add the best candidates of each row of a batch to those of its question."""
+        """Add the best candidates of each row of a batch to its question's candidates."""
         for row, (row_7, logits_L2) in enumerate(zip(rows_B7, logits_BL2)):
             question, context, skipped = (
                 int(batch[key][row])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TagTask(NamedTuple):
-    """Predict a tag for each word. The fields are those of `tasks.LabelTask`."""
+    """Predict a tag for each word. The fields are as in `tasks.LabelTask`."""
 
     metrics: tuple[str, ...] = (
         "entity_f1",
@@ -115,7 +115,7 @@ class TaggedExamples:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of the task; those of entities are omitted for plain tags."""
+        """The metrics of the task, without entity metrics for plain tags."""
         return select_tag_metrics(self.scheme)
 
     def digest_examples(self) -> str:

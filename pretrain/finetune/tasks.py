@@ -34,7 +34,7 @@ class LabelTask(NamedTuple):
       objective: the class of the objective.
       metrics: names of task_metrics.METRICS, of which the first selects the best step.
       orders: orders of the classes where neither their numbers nor the alphabet give the right one;
-        `f1` is that of the second of two.
+        `f1` is the second class's of two.
       tfds: the sources for training and evaluation if no file is given.
       words: the names of all classes, in the order of their numbers; () if any are allowed.
     """

@@ -71,7 +71,7 @@ def can_generate_answers(model: Any) -> bool:
 class PairTask(NamedTuple):
     """Generate a text for a text, e.g. a translation or summary.
 
-    The fields are those of `tasks.LabelTask`.
+    The fields are as in `tasks.LabelTask`.
     """
 
     metrics: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Attention weights of a text as pictures; the maps are those of attention_maps.py."""
+"""Attention weights of a text as pictures; the maps come from attention_maps.py."""
 
 # matplotlib is optional.
 # pyright: reportMissingImports=false

@@ -174,7 +174,7 @@ def _find_likeliest(
 ) -> tuple[jax.Array, jax.Array]:
     """Return (probabilities, ids) [B, P, K] of the likeliest of the ids [begin, end).
 
-    Rows of the model's table behind the vocabulary belong to no piece.
+    Rows of the model's table after the vocabulary belong to no piece.
     """
     logits_BPV, _ = model.apply({"params": params}, tokens_BL, valid_BL, types_BL, positions_BP)
     probabilities_BPV = jax.nn.softmax(logits_BPV, axis=-1)[..., begin:end]

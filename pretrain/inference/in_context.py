@@ -37,7 +37,7 @@ def evaluate_task(
 
     Choices are compared by log p, by log p per token, and, with `answer_context`, by log p minus
     log p after that context alone. An open question is right if each of its tokens is the
-    likeliest; the perplexity is that of whole answers.
+    likeliest; the perplexity covers whole answers.
 
     Args:
       trained: the model.

@@ -32,7 +32,7 @@ class Pooling(NamedTuple):
 
 
 def _weigh_cls(row: AlignedRow) -> np.ndarray:
-    """Return the weights that select the [CLS]: the first piece, or the last behind a word."""
+    """Return the weights that select the [CLS]: the first piece, or the last after a word."""
     position = 0 if row.word_of[0] < 0 else len(row.ids) - 1
     return np.eye(1, len(row.ids), position, dtype=np.float32)
 

@@ -144,7 +144,7 @@ def open_trained(
     report: Callable[[str], Any] = print,
     choose_sharding: Callable[[str, tuple[int, ...]], Any] | None = None,
 ) -> Trained:
-    """Return the newest sound checkpoint of a workdir, or that of `step`.
+    """Return the newest sound checkpoint of a workdir, or the one of `step`.
 
     Args:
       workdir: the workdir.
@@ -222,7 +222,7 @@ def check_finite_params(
 ) -> None:
     """Raise ValueError, which names a parameter, if parameters are NaN or infinite.
 
-    A bias may be -inf: that of an output excludes a token or a class.
+    A bias may be -inf: an output's bias so excludes a token or a class.
 
     Args:
       trained: the checkpoint.

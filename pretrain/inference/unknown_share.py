@@ -36,7 +36,7 @@ class UnknownCounter:
 
 
 def list_texts(read: Any) -> list[str]:
-    """Return the texts of what a reader returned: a text, several, or those of a question."""
+    """Return the texts of what a reader returned: a text, several, or a question's texts."""
     if isinstance(read, str):
         return [read]
     if isinstance(read, ChoiceQuestion):

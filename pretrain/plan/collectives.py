@@ -76,7 +76,7 @@ class Collective:
 def find_collectives(module: HloModule, mesh: jax.sharding.Mesh) -> list[Collective]:
     """Return the exchanges of a module compiled for a mesh, the one that sends most first.
 
-    An exchange that is spread over a chain of fusions is that of its start. A channel does not
+    An exchange that is spread over a chain of fusions counts at its start. A channel does not
     identify an exchange: all gathers of one `shard_map` share theirs.
     """
     found = []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # XLA's partitioner warns so when it gathers a whole array on every device.
 REMATERIALIZATION_WARNING = "Involuntary full rematerialization"
 
-# The TPU's compiler takes a third of the time. The schedule is worse than that of a run, and its
+# The TPU's compiler takes a third of the time. The schedule is worse than a run's, and its
 # bytes differ by up to a tenth.
 QUICK_OPTIONS = {"exec_time_optimization_effort": -1.0}
 

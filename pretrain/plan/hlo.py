@@ -21,7 +21,7 @@ END_PATTERN = re.compile(r"\}(, execution_thread=.*)?\s*")
 class ExchangePart(enum.Enum):
     """Which part of an exchange between devices a fused computation has.
 
-    The compiler hides an exchange by a chain of fusions: one starts it, some continue it beside
+    The compiler hides an exchange by a chain of fusions: one starts it, some continue it during
     their own work, one ends it. The text of each has the whole exchange, and all hand on the same
     buffers, so the exchange counts in its start alone.
     """

@@ -1,4 +1,4 @@
-"""What Google's refusals of a TPU mean: the table behind the hints of `pod` and docs/quotas.md."""
+"""What Google's refusals of a TPU mean: the table for the hints of `pod` and docs/quotas.md."""
 
 from __future__ import annotations
 

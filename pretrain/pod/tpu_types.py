@@ -1,4 +1,4 @@
-"""The accelerator types of Google's TPUs: the one table behind `pod`'s requests and manifests.
+"""The accelerator types of Google's TPUs: the one table for `pod`'s requests and manifests.
 
 Sources, read 2026-11-26: Google's page "TPU software versions" names the runtime images; the table
 of XPK 1.16 (`xpk.core.system_characteristics`) has the topologies, hosts and labels of GKE, and
@@ -67,7 +67,7 @@ def parse_type(type_name: str, topology: str | None = None) -> TpuSlice:
     """Return the slice that an accelerator type names.
 
     Args:
-      topology: chips along each side; by default that of the type, where there is only one.
+      topology: chips along each side; by default the type's, where there is only one.
 
     Raises:
       ValueError: if there is no such type, or the topology does not have its number of chips.

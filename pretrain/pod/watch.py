@@ -233,7 +233,7 @@ class Watch:
 
         Args:
           ended: reports of the workers on which it has ended.
-          broken: those of them that ended by an error of the program.
+          broken: the ones that ended by an error of the program.
 
         Raises:
           Over: if the training completed, was stopped by request or failed by its own error.

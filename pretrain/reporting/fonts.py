@@ -89,7 +89,7 @@ def _without_messages() -> Iterator[None]:
 
 
 def _find_covered(family: str, letters: set[str]) -> set[str]:
-    """Return those of the letters that the font has that matplotlib takes for a family."""
+    """Return the letters of the font that matplotlib takes for a family."""
     from matplotlib import font_manager
 
     try:

@@ -1,10 +1,10 @@
-"""Published figures of TPU and GPU models: the one table behind MFU and `plan`.
+"""Published figures of TPU and GPU models: the one table for MFU and `plan`.
 
 Sources, read 2026-11-21: Google Cloud's page of each TPU gives the peak rate, HBM, interconnect
 bandwidth per chip in both directions and number of ports; v5e has two 100 Gbit/s network cards for
 8 chips. The page of v4 gives no rate of a link. It is computed from the bisection bandwidth of a
 pod, 24 TB/s, over the 512 links that cut a 16 x 16 x 16 torus in two. The 45 TFLOP/s of v2 come
-from a secondary source. The pages of v2 to v5p give matrix units of 128 x 128, that of v6e of
+from a secondary source. The pages of v2 to v5p give matrix units of 128 x 128, v6e's page of
 256 x 256. A vector unit of v4 has 16 ALUs in each of 128 lanes (Jouppi et al. 2023, section 2), one
 of v5e and v5p 4 in each of 8 x 128 (jax-ml.github.io/scaling-book, "TPUs"), for each core. Its
 clock follows from the peak of the matrix units, four for each core: 1.05, 1.50 and 1.75 GHz. The

@@ -31,7 +31,7 @@ Sums = tuple[jax.Array, jax.Array]
 def take_scores(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
     """Return the score of an id for each target, [...]; of the last one if it is too large.
 
-    Negative ids are those of targets without weight: which score they take is not defined.
+    Negative ids belong to targets without weight: which score they take is not defined.
     """
     if 1 not in ids.shape:
         return _take_each(scores_V, ids)
@@ -83,11 +83,11 @@ def cross_entropy(
 ) -> Sums:
     """Return (loss_sum, num_correct): the sum of -log p(target) and the number of correct targets.
 
-    A target is correct if its score is above that of every other token. Both results are weighted,
+    A target is correct if its score is above every other token's. Both results are weighted,
     summed over all leading dimensions, and float32.
 
     Args:
-      logits_V: scores [..., V], or those of an adaptive softmax.
+      logits_V: scores [..., V], or an adaptive softmax's.
       targets: int [...].
       weights: float [...].
       smoothing: share of a target's weight that is spread evenly over all V tokens (Szegedy et al.
@@ -184,7 +184,7 @@ def token_cross_entropy(
     which are sharded over devices stay on their devices.
 
     Args:
-      logits: maps hidden states [B, t, D] to scores [B, t, V], or to those of an adaptive softmax.
+      logits: maps hidden states [B, t, D] to scores [B, t, V], or to an adaptive softmax's.
       y_BTD: hidden states of the targets.
       targets_BT: token ids.
       weights_BT: weights of the targets.

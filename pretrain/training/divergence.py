@@ -39,7 +39,7 @@ class Norms(NamedTuple):
 def track_norms(norm_window: int) -> optax.GradientTransformation:
     """Return a transformation that leaves gradients unchanged and tracks their `Norms`.
 
-    The mean is that of all steps, and from `norm_window` steps on an exponential moving average.
+    The mean covers all steps, and from `norm_window` steps on an exponential moving average.
     """
 
     def update_norms(
@@ -141,7 +141,7 @@ class DivergenceMonitor:
         return self.step - self.num_skipped + 1
 
     def note_restored(self) -> None:
-        """Note that the state is now that of a checkpoint before the window."""
+        """Note that the state now comes from a checkpoint before the window."""
         self.num_skipped, self.has_gone_back = 0, True
 
     def check_end(self) -> None:

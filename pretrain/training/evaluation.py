@@ -49,7 +49,7 @@ def make_evaluation_step(
 def make_zero_variables(model: Any, stream: Stream, mesh: jax.sharding.Mesh) -> dict[str, Any]:
     """Return the model's variables before the first batch of a stream, on the mesh.
 
-    {} where the rows of a batch do not continue those of the batch before.
+    {} where the rows of a batch do not continue the batch before.
     """
     if stream.order != "lanes":
         return {}
@@ -76,7 +76,7 @@ def make_evaluator(
     calls `begin` before each batch.
 
     Args:
-      metrics: names in `task_metrics.METRICS`, which need `objective`, that of the split.
+      metrics: names in `task_metrics.METRICS`, which need `objective`, the split's.
 
     Raises ConfigError where a metric is of another objective or its library is absent.
     """
@@ -129,7 +129,7 @@ def summarize_split(
 
 
 def add_to_totals(totals: Totals, batch_totals: Iterable[Mapping[str, jax.Array]]) -> None:
-    """Add the sums and weights of a batch to those of the split, in float64 on the host."""
+    """Add the sums and weights of a batch to the split's, in float64 on the host."""
     for total, addition in zip(totals, batch_totals, strict=True):
         for name, value in addition.items():
             total[name] = total.get(name, 0.0) + float(value)
@@ -145,7 +145,7 @@ def summarize_totals(
         **score_sums(loss, sums, weights),
         **scores,
         **score_sources(loss, by_source),
-        # The weights of a loss may be those of classes; a hit counts 1.
+        # The weights of a loss may belong to classes; a hit counts 1.
         "targets": weights.get(f"{term}_accuracy", weights[term]),
     }
 

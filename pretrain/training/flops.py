@@ -127,7 +127,7 @@ class StepFlops(NamedTuple):
     What is computed a second time, such as by rematerialisation, does not count.
 
     Attributes:
-      all_pairs: those of the papers, which count a causal square of attention whole (Chowdhery et
+      all_pairs: as in the papers, which count a causal square of attention whole (Chowdhery et
         al. 2022, appendix B). MFU counts these. Of a sparse pattern, the pairs of its blocks.
       visible_pairs: without the pairs that a causal mask or a window hides. No kernel can compute
         less, so a rate of these never exceeds the peak. Equal to `all_pairs` without such a mask.

@@ -69,10 +69,10 @@ def train(
       workdir: the folder of the run, local or gs://.
       allow_changes: continue even if the configuration differs from the one in `workdir`.
       began: `time.time()` at the start of the command, for goodput; now by default.
-      dataset: (stream, start_step, lo, hi) -> tf.data.Dataset, which training reads in place of
+      dataset: (stream, start_step, lo, hi) -> tf.data.Dataset, which training reads instead of
         `stream.make_dataset(start_step, lo, hi)`; see `data.composed.ComposedBatches` and
         docs/data.md. Evaluation always reads the held-out split of the source.
-      source: a `data.source.Source` to train on in place of the token store in `run.data.store`.
+      source: a `data.source.Source` to train on instead of the token store in `run.data.store`.
       monitoring: how the run is watched; no result depends on it.
 
     Returns:

@@ -1,4 +1,4 @@
-"""A workdir that begins with given parameters, or with those of another run."""
+"""A workdir that begins with given parameters, or with another run's."""
 
 import hashlib
 import json
@@ -148,7 +148,7 @@ def name_folder(source: epath.PathLike) -> str:
 
 
 def start_from(run: Run, workdir: str, source: str) -> None:
-    """Create a workdir whose parameters are those of the run in `source`, but for the head.
+    """Create a workdir with the parameters of the run in `source`, except for the head.
 
     The head is initialized at random. A workdir that exists is left as it is, to be resumed.
 

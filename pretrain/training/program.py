@@ -106,7 +106,7 @@ def make_program(
     """Return the program of a run on a mesh. This traces the initialisation and needs no memory.
 
     Args:
-      scores_at_once: as in `losses.LossOptions`; that of `choose_scores_at_once` by default.
+      scores_at_once: as in `losses.LossOptions`; by default from `choose_scores_at_once`.
       trust: which operations are used; all that serve the run by default.
 
     Raises:
@@ -199,7 +199,7 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> flo
     its rows up to a multiple of the side of a matrix unit. So an accelerator takes few chunks. A
     chunk moves 8 bytes for each element of the matrix, and logits that are held in HBM move about
     16 bytes each. So if the matrix has more than twice as many elements as the chip holds logits,
-    fewer chunks with their logits in HBM move less. On a CPU the limit is that of a row.
+    fewer chunks with their logits in HBM move less. On a CPU the limit is a row's.
 
     params: the parameters of the model, or their shapes.
     """

@@ -113,7 +113,7 @@ def check_teacher(run: Run, workdir: epath.Path) -> None:
 def keep_training(run: Run, before: Run | None) -> Run:
     """Return what config.json records of a start that trains nothing.
 
-    `train` and `optimizer`, by which no step was taken, are those of the start before.
+    `train` and `optimizer`, by which no step was taken, come from the start before.
     """
     if before is None:
         return run

@@ -40,7 +40,7 @@ def make_dummy_inputs(
 ) -> dict[str, jax.Array]:
     """Return the arguments of the model's `__call__` for an empty batch.
 
-    The batch of a mixture of objectives is that of its first part.
+    The batch of a mixture of objectives comes from its first part.
     """
     parameters = inspect.signature(type(model).__call__).parameters
     first_objective = next(iter(split_objective(objective).values()))
@@ -99,7 +99,7 @@ def initialize_state(
     """Return init() on the devices of a mesh.
 
     On one GPU, JAX's kernel for Threefry draws the bits. XLA computes its twenty rounds in each
-    fusion, and compiles BERT-base with unrolled layers in 47 s in place of 10 (LOG.md). On several
+    fusion, and compiles BERT-base with unrolled layers in 47 s instead of 10 (LOG.md). On several
     devices, that kernel would draw all bits on each of them.
     """
     if mesh.size > 1 or mesh.devices.flat[0].platform != "gpu":

@@ -34,7 +34,7 @@ def make_train_step(
 ) -> Callable[[TrainState, Any], tuple[TrainState, dict[str, jax.Array]]]:
     """Return a pure function (state, batch) -> (state, metrics), to be jitted with a donated state.
 
-    The gradient is that of the loss over the whole batch, whatever the number of microbatches: the
+    The gradient belongs to the loss over the whole batch, whatever the number of microbatches: the
     weights are summed over the whole batch first, then sums are added up. Dropout is a function of
     (seed, step, microbatch). Metrics are float32 scalars. The model's variables pass from each row
     to the same row of the next batch, without a gradient. A step that `is_finite_step` rejects
@@ -49,8 +49,8 @@ def make_train_step(
       microbatches: number of parts of the batch that are computed one after the other.
       norm_factor, norm_window: as in `schema.Guard`.
       options: of the loss.
-      exchange: makes the gradient of the batch from that of the rows of one device; see
-        `gradient_exchange`. By default the gradient is that of the batch already.
+      exchange: makes the gradient of the batch from the gradient of one device's rows; see
+        `gradient_exchange`. By default the gradient is the batch's already.
     """
     compute = make_gradient(model, loss, options)
     if microbatches > 1:
@@ -85,7 +85,7 @@ def make_gradient(model: Any, loss: Loss | MixedLoss, options: LossOptions) -> G
     """Return a pure (params, variables, batch, totals, key) -> (gradients, (sums, new variables)).
 
     The batch may be a microbatch. totals: {name: weight of the whole batch}; they divide the sums.
-    The gradients are float32, also those of parameters in another dtype.
+    The gradients are float32, also of parameters in another dtype.
     """
 
     def compute_gradient(

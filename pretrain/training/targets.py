@@ -62,7 +62,7 @@ def check_step(
 ) -> None:
     """Raise ConfigError if the step of a row of metrics had no target for a part of the loss.
 
-    A mean of exactly 0 is that of no target, or of a perfect model: the rows are built again then.
+    A mean of exactly 0 means no target, or a perfect model: the rows are built again then.
     """
     for part, part_loss in split_loss(loss).items():
         term = part_loss.loss_terms[0]
@@ -90,6 +90,6 @@ def has_targets(loss: Loss, batches: Iterator[Batch]) -> bool:
 
 
 def describe_nothing(stream: Stream, num_rows: int, step: int | None = None) -> str:
-    """Return that rows of a stream have no target, those of a step or all of them."""
+    """Return that rows of a stream have no target, a step's or all of them."""
     which = f"the {num_rows:,} rows of step {step:,}" if step else f"its {num_rows:,} rows"
     return f"{stream.name}: {stream.objective.name} predicts nothing in {which}"

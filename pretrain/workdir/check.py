@@ -183,7 +183,7 @@ def describe_hugging_face(folder: epath.Path) -> str:
 
 
 def list_inner_workdirs(folder: epath.Path) -> list[str]:
-    """Return the names of the folders in a folder that are workdirs, such as those of seeds."""
+    """Return the names of the folders in a folder that are workdirs, such as seeds' folders."""
     return sorted(
         child.name
         for child in folder.iterdir()

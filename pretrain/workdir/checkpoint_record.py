@@ -21,7 +21,7 @@ from pretrain.workdir.errors import DamagedCheckpoint
 FILE = "metadata"  # in the folder record/
 MAX_RECORD_BYTES, MAX_RECORD_VALUES = 64 << 20, 2_000_000
 MAX_DIMENSION = 1 << 40
-# {key of a record: its types}, besides the trees of arrays
+# {key of a record: its types}, in addition to the trees of arrays
 KINDS: dict[str, type | tuple[type, ...]] = {
     "step": int,
     "run": str,
@@ -66,7 +66,7 @@ def make_record(
     scores: Mapping[str, float],
     counts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the record of a state; the arguments are those of `Checkpoints.save`."""
+    """Return the record of a state; the arguments are as for `Checkpoints.save`."""
     return {
         "format": FORMAT,
         "step": int(state.step),

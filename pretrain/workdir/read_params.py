@@ -1,4 +1,4 @@
-"""Read the parameters of a checkpoint, beside a run that may be saving and deleting checkpoints."""
+"""Read the parameters of a checkpoint while a run may be saving and deleting checkpoints."""
 
 import time
 from collections.abc import Callable
@@ -94,7 +94,7 @@ def _restore_listed(
                     return checkpoints.restore_params(candidate, choose_sharding)
             except (
                 OSError
-            ) as error:  # DamagedCheckpoint, NotRestored, and those of a deleted folder
+            ) as error:  # DamagedCheckpoint, NotRestored, and a deleted folder's errors
                 if _is_deleted(workdir / "checkpoints" / str(candidate)):
                     raise _Deleted from error
                 if not isinstance(error, DamagedCheckpoint):

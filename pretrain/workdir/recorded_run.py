@@ -1,4 +1,4 @@
-"""The configuration in the sealed record of a checkpoint, beside that of the workdir."""
+"""The configuration in the sealed record of a checkpoint, compared with the workdir's."""
 
 from typing import Any
 

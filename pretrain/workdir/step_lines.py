@@ -21,7 +21,7 @@ def read_step_lines(path: epath.PathLike, *required: str) -> tuple[list[dict[str
     is read as null.
 
     Args:
-      required: keys that each row must have besides `step`.
+      required: keys that each row must have in addition to `step`.
     """
     path = epath.Path(path)
     if not path.exists():

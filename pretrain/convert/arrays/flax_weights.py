@@ -1,6 +1,6 @@
 """Weights that Flax wrote as `flax_model.msgpack`, by the names of PyTorch.
 
-The file is beside a config.json. A kernel [in, out] is a `weight` [out, in] in PyTorch; an
+The file lies next to a config.json. A kernel [in, out] is a `weight` [out, in] in PyTorch; an
 `embedding` or `scale` is a `weight` as it is.
 
 Nothing is unpickled or executed: the arrays are bytes within the file, of the sizes that it names.
@@ -163,7 +163,7 @@ def flatten_arrays(
 ) -> Iterator[tuple[str, StoredArray]]:
     """Yield (name, array) of the arrays of a tree of objects, with / between the names.
 
-    Raises FolderError for anything else in it. Arrays in parts, as Flax writes those of more than
+    Raises FolderError for anything else in it. Arrays in parts, as Flax writes arrays of more than
     1 GB, are joined.
     """
     if isinstance(tree, StoredArray):

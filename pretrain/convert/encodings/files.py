@@ -41,7 +41,7 @@ def check_size(config: Any, encoding: Encoding) -> None:
 def write_encoding(
     folder: pathlib.Path, config: Any, encoding: Encoding, crop_ratio: float | None = CROP_RATIO
 ) -> None:
-    """Write the files of the tokenizer, or that of the image processor.
+    """Write the files of the tokenizer, or of the image processor.
 
     crop_ratio: as of `describe_processor`.
     """

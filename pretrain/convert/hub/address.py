@@ -54,7 +54,7 @@ def check_repository(repository: str, place: str = "", owned: bool = False) -> s
       owned: whether a name without USER is refused.
 
     Raises:
-      ValueError: the id is malformed, or that of a data set or another kind.
+      ValueError: the id is malformed, or belongs to a data set or another kind.
     """
     place, parts = place or repository, repository.split("/")
     if parts[0] in KINDS:

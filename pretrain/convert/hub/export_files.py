@@ -16,7 +16,7 @@ PARAMS = re.compile(
 MODULE = re.compile(r"models/(?:\w+/)*\w+\.py", re.ASCII)
 # These stay here: Orbax writes the path of the folder into the first, and Python the others.
 LOCAL = re.compile(r"params/commit_success\.txt|(?:.+/)?__pycache__/.+")
-# Endings of weights. Beside the weights of an export they would be those of another model.
+# Endings of weights. Next to an export's weights they would belong to another model.
 WEIGHTS = (
     *(".safetensors", ".bin", ".h5", ".hdf5", ".msgpack", ".ckpt", ".pt", ".pth", ".gguf"),
     *(".onnx", ".tflite", ".npz", ".ocdbt"),
@@ -55,7 +55,7 @@ def list_export_files(folder: str | os.PathLike[str]) -> dict[str, pathlib.Path]
 
 
 def is_export_file(name: str, is_jax: bool) -> bool:
-    """Return whether an export, that of `--format jax` or the other, writes a file of this name."""
+    """Return whether an export, with or without `--format jax`, writes a file of this name."""
     first, _, rest = name.partition("/")
     if is_jax and (name in JAX_FILES or PARAMS.fullmatch(name) or MODULE.fullmatch(name)):
         return True
@@ -78,7 +78,7 @@ def check_export(folder: pathlib.Path, names: Iterable[str], is_jax: bool) -> No
 def list_stale_files(remote: Iterable[str], names: Iterable[str]) -> list[str]:
     """Return the files of an earlier export in a repository that the new one has not.
 
-    Without their removal an old index or tokenizer would be read beside the new weights.
+    Without their removal an old index or tokenizer would be read with the new weights.
     """
     remote = set(remote)
     is_jax = JAX_FILES <= {name.split("/")[0] for name in remote}

@@ -24,7 +24,7 @@ class ModelFolder:
 
 
 def find_folder(place: str, weights: bool = True) -> ModelFolder:
-    """Return the folder at a path, or that of an address hf://..., which is downloaded.
+    """Return the folder at a path; download the folder of an address hf://...
 
     Args:
       place: the path or the address.

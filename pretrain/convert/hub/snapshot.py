@@ -75,7 +75,7 @@ def fetch_repository(
 ) -> Snapshot:
     """Return the files of hf://USER/NAME[@REVISION] that are read here, downloaded if need be.
 
-    With HF_HUB_OFFLINE they are those of the cache.
+    With HF_HUB_OFFLINE they come from the cache.
 
     Args:
       place: the address.

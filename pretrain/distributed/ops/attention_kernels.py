@@ -3,7 +3,7 @@
 XLA computes what no kernel of the platform supports. The kernels never hold the scores of all pairs
 of a batch. Splash and cuDNN cannot apply dropout to the weights in a way that a training step could
 repeat; the other kernels drop the weights that XLA would drop. The reason against a kernel is
-reported once. `train.attention` names one kernel, or the plain equations, in place of this order.
+reported once. `train.attention` names one kernel, or the plain equations, instead of this order.
 
 B batch   L length of queries   M length of keys   H heads   K head width
 """

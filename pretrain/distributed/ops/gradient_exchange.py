@@ -136,7 +136,7 @@ def make_gradient_exchange(
 
     Args:
       mesh: the devices, for which `find_exchange_obstacle` is None.
-      compute_dtype: that of the computation.
+      compute_dtype: the dtype of the computation.
       exchange_dtype: the dtype in which gradients are summed over devices; by default that of the
         computation, in which each device computes its own.
     """

@@ -69,7 +69,7 @@ def drop_by_hash(
 ) -> jax.Array:
     """Return x / (1 - rate) where `make_keep_mask(key, rate, shape)` is True, else 0.
 
-    The signature is that of `models.layers.ops.drop_values`. The batch is whole, so that `by_row`
+    The signature is as in `models.layers.ops.drop_values`. The batch is whole, so that `by_row`
     changes nothing.
     """
     return _drop(x, (key, None), rate, shape)

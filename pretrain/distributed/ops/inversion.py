@@ -2,7 +2,7 @@
 
 Its memory does not grow with the depth, but for the parameters' gradients and the discrete choices,
 such as buckets: a few bytes a token and layer. It computes each layer once more. The streams that
-it inverts differ from those of the forward pass by rounding.
+it inverts differ from the forward pass's by rounding.
 
 B batch   L length   D width
 """

@@ -69,7 +69,7 @@ def matmul(
 
     Args:
       num_contracting_dims: number of dimensions I.
-      out_dtype: dtype of the product; that of x by default.
+      out_dtype: dtype of the product, by default x's.
     """
 
     def on_cpu(x: jax.Array, kernel: jax.Array) -> jax.Array:

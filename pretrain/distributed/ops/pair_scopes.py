@@ -54,7 +54,7 @@ def name_rare_branch() -> contextlib.AbstractContextManager[Any]:
 
 
 def is_rare_branch(scope: str) -> bool:
-    """Return whether a name scope is that of `name_rare_branch`."""
+    """Return whether a name scope comes from `name_rare_branch`."""
     return RARE in scope
 
 

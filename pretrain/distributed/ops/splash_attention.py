@@ -118,7 +118,7 @@ def attend_with_splash(
     )
     query_spec, key_spec = P(BATCH[0], heads_axis, "sequence"), P(BATCH[0], heads_axis)
     segment_ids = _make_segment_ids(mask, q_BLHK.shape[0], L)
-    id_specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of arrays, as in_specs takes them
+    id_specs: Any = P(BATCH[0], "sequence"), BATCH  # instead of arrays, as in_specs takes them
     segment_specs = segment_ids and splash.SegmentIds(*id_specs)
     array_specs = query_spec, key_spec, key_spec, segment_specs
     attend_on_shards = _attend_to_rows

@@ -93,7 +93,7 @@ def _resize(call: AttentionCall, rows: int, heads: int) -> AttentionCall:
     """Return the shapes of a call with other numbers of rows and of heads."""
 
     def cut(x: Any, **axes: int) -> Any:
-        """Set axes of a shape, a0=4 the first; those of size 1 are broadcast and stay."""
+        """Set axes of a shape, a0=4 the first; axes of size 1 are broadcast and stay."""
         if x is None:
             return None
         sizes = list(x.shape)
@@ -140,7 +140,7 @@ class InputDrawer:
     Attributes:
       is_own_row: whether queries and keys are of one row, of which some queries may be predicted
         positions; else, as from a decoder to an encoder, each has its own.
-      lengths_B: the tokens of each row of keys, those of a memory left out.
+      lengths_B: the tokens of each row of keys, without a memory's.
       positions_BP: the predicted positions.
       text_ids: the text of each query and of each key; 0 on padding.
     """

@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
 def find_difference(
     found: Mapping[str, Any], plain: Mapping[str, Any], exact: Mapping[str, Any], dtype: str
 ) -> Verdict:
-    """Compare the arrays of an operation with those of its plain equation.
+    """Compare the arrays of an operation with the arrays of its plain equation.
 
     Args:
       found: {name of a part: its array}.
@@ -81,7 +81,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def compare_attention(kernel: AttentionKernel, call: AttentionCall, device: Any) -> Verdict:
-    """Run a kernel forward and backward beside the plain equations, on one device.
+    """Run a kernel and the plain equations forward and backward, on one device.
 
     Dropout has the run's rate and one key: the kernels that have dropout drop the same weights.
 

@@ -2,7 +2,7 @@
 
 A file has one verdict, and the whole key that it is for: the operation, its shapes, the device and
 the versions. A file that is torn, or of another key, is no verdict. While an operation is tested, a
-mark stands beside its file, locked by the process. A mark without a lock is of a process that
+mark stands next to its file, locked by the process. A mark without a lock is of a process that
 ended: the operation hung, or its compiler took the process with it, so nobody tests it again until
 the mark is deleted.
 """
@@ -39,7 +39,7 @@ STALE = 3600.0  # seconds
 
 
 def describe_machine(device: Any) -> dict[str, Any]:
-    """Return what a verdict depends on besides the operation and its shapes."""
+    """Return what a verdict depends on in addition to the operation and its shapes."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -122,7 +122,7 @@ class TrialMemory:
 
     @contextlib.contextmanager
     def mark_trial(self, key: dict[str, Any]) -> Iterator[None]:
-        """Leave a mark beside the file of a key until the block ends, by an error too."""
+        """Leave a mark next to the file of a key until the block ends, by an error too."""
         name = f"{self.find_file(key).stem}.{socket.gethostname()}-{os.getpid()}.testing"
         path, mark = self.folder / name, None
         with contextlib.suppress(OSError):

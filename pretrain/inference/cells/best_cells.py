@@ -53,7 +53,7 @@ def choose_excerpt(best: BestCells, length: int) -> slice:
 
 
 def describe_best(best: BestCells, read: ReadText) -> str:
-    """Return one line: the cell and its bits, of those of the property."""
+    """Return one line: the cell and its bits, of the property's bits."""
     if not best.ranked:
         return f"{best.property.name}: the same in all of the text"
     cell, bits = best.ranked[0]

@@ -1,4 +1,4 @@
-"""Properties of each character of a text, which a reader knows behind it (Karpathy et al. 2015).
+"""Properties of each character of a text, which a reader knows after it (Karpathy et al. 2015).
 
 T characters
 """
@@ -16,7 +16,7 @@ class Property(NamedTuple):
 
     Attributes:
       name: as it is printed.
-      compute: (text) -> int64 [T], the value behind each character.
+      compute: (text) -> int64 [T], the value after each character.
       num_classes: values are sorted into so many classes at most.
       is_marked: whether characters where it is not 0 are underlined on the page.
     """

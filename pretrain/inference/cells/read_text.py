@@ -1,4 +1,4 @@
-"""The cells of a recurrent model behind each character of a text.
+"""The cells of a recurrent model after each character of a text.
 
 L tokens of a call   T places   C cells of all layers
 """
@@ -24,7 +24,7 @@ class ReadText(NamedTuple):
     Attributes:
       text: the text.
       end_T: int64, the number of characters that are read at each place.
-      cells_TC: float32, tanh of the cells there, those of the first layer first.
+      cells_TC: float32, tanh of the cells there, the first layer's first.
       num_cells: of a layer.
     """
 
@@ -39,7 +39,7 @@ class ReadText(NamedTuple):
 
 
 def check_is_recurrent(model: Any) -> None:
-    """Raise ValueError unless a configuration is that of a model with cells."""
+    """Raise ValueError unless a configuration describes a model with cells."""
     if CARRY not in getattr(build(model), "collections", ()):
         raise ValueError(
             f"a {type(model).__name__} has no cells, which only a recurrent model has. `features` "
@@ -48,7 +48,7 @@ def check_is_recurrent(model: Any) -> None:
 
 
 def read_text(trained: Trained, text: str) -> ReadText:
-    """Return the cells behind the characters of a text, which is read as one row.
+    """Return the cells after the characters of a text, which is read as one row.
 
     A place is the last token of a character or of several: the bytes of one character are one
     place, and a piece of several characters is too.
@@ -71,7 +71,7 @@ def read_text(trained: Trained, text: str) -> ReadText:
 
 
 def compute_cells(trained: Trained, token_ids: np.ndarray) -> np.ndarray:
-    """Return the cells behind each token, float32 [L, C]."""
+    """Return the cells after each token, float32 [L, C]."""
     model, params = unstack_model(build(trained.run.model, **make_local_hooks()), trained.params)
 
     @jax.jit

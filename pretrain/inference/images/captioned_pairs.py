@@ -96,7 +96,7 @@ class PairFiller(MaskFiller):
         that of an output {"picture": its file, which is written, "visual_tokens": their numbers}.
 
         Raises ValueError, which begins with the place, for a picture that cannot be read, a caption
-        without a mask beside a picture, or one that is too long.
+        without a mask next to a picture, or one that is too long.
         """
         rows = [self.make_row(pair, place) for pair, place in zip(pairs, name_places(places))]
         results: list[Any] = [None] * len(pairs)

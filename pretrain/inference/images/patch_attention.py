@@ -68,7 +68,7 @@ def _compute_maps(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the weights [N, H, G, G], their rollout [N, G, G] and the logits [K] of one image.
 
-    They are those of the positions that the head reads: the mean of the learned tokens, or of all
+    They belong to the positions that the head reads: the mean of the learned tokens, or of all
     patches in a model without such tokens, or that predicts patches.
     """
     G, T = model.config.grid_size, model.config.num_tokens

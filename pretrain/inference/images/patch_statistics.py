@@ -30,7 +30,7 @@ NUM_IMAGES = 32  # held-out images whose attention distances are averaged
 def compute_patch_figures(trained: Trained, report: Callable[[str], Any] = print) -> PatchFigures:
     """Return the figures of a model of patches, with its parameters on the first device.
 
-    The distances are those of NUM_IMAGES held-out images of the run's store, spread over the split.
+    The distances come from NUM_IMAGES held-out images of the run's store, spread over the split.
 
     report: receives a line if the store no longer exists; then there are no distances.
     """
@@ -60,7 +60,7 @@ def compute_patch_figures(trained: Trained, report: Callable[[str], Any] = print
 
 
 def compute_filters(kernel_PPCD: np.ndarray, count: int) -> np.ndarray:
-    """Return the first principal components of D filters, [K, P, P, C]: those of most variance.
+    """Return the first principal components of D filters, [K, P, P, C], with the most variance.
 
     The largest value of each is positive. There are at most as many as a filter has values.
     """

@@ -73,7 +73,7 @@ def build_jobset(request: ManifestRequest) -> str:
 def make_jobset(request: ManifestRequest, job: dict[str, Any]) -> dict[str, Any]:
     """Return the JobSet of a job per slice.
 
-    A host that is lost or ends with any status but 0 restarts all of them: status 2 is also that of
+    A host that is lost or ends with any status but 0 restarts all of them: status 2 also means
     hosts that did not join in time and of a bucket that did not answer.
     """
     # Two generations of pods at once would dispute the workdir.

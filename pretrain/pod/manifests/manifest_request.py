@@ -19,7 +19,7 @@ SECRET_REMEDY = (
     "let the scheduler pass it: a Secret of Kubernetes, `export` before sbatch, `sky jobs launch "
     "--env NAME`"
 )
-# The command of a checkout, and that of an installed wheel, which has no .venv.
+# The command of a checkout, and of an installed wheel, which has no .venv.
 PROGRAM = "cloze" if PREFIX else ".venv/bin/cloze"
 
 
@@ -33,7 +33,7 @@ class ManifestRequest:
       workdir: --workdir of the verb, if it has one.
       variables: NAME=VALUE of each further environment variable.
       type: accelerator type, such as "v5p-32"; of SkyPilot also a GPU, such as "H100:8".
-      topology: chips along each side of a slice; None for that of the type.
+      topology: chips along each side of a slice; None for the type's.
       slices: number of slices.
       spot: whether the machines are preemptible.
       image: the container's image.

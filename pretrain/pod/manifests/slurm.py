@@ -66,7 +66,7 @@ def build_slurm(request: ManifestRequest) -> str:
 
 
 def _quote_flag(flag: str) -> str:
-    """Return a flag as sbatch reads it in a script: a value behind = is in quotes if it needs any.
+    """Return a flag as sbatch reads it in a script: a value after = is in quotes if it needs any.
 
     A flag without =, such as -p gpu, or whose value is in quotes, is left as it is.
     """

@@ -44,7 +44,7 @@ def predict_spans(states_BL2: jax.Array, batch: Batch) -> jax.Array:
     """
     states_BL2 = states_BL2.astype(jnp.float32)
     column_L, context_B1 = jnp.arange(states_BL2.shape[1]), batch["context_starts"][:, None]
-    # The position of the [CLS]: its type is another than that of the texts where it is last.
+    # The position of the [CLS]: its type differs from the texts' where it is last.
     cls_B1 = (batch["token_type_ids"] == CLS_TYPE).argmax(axis=1, keepdims=True)
     num_after_B1 = jnp.where(cls_B1 > 0, 2, 1)  # [SEP], and perhaps the [CLS]
     end_B1 = batch["attention_mask"].sum(axis=1, keepdims=True) - num_after_B1

@@ -15,7 +15,7 @@ from pretrain.training.losses.terms import stack_predictions
 def compute_sums(
     scores_BC: jax.Array, score_tokens: ScoreTokens, batch: Batch
 ) -> dict[str, jax.Array]:
-    """Return the loss, and the number of images whose highest score is that of their class.
+    """Return the loss, and the number of images whose highest score is their class's.
 
     Of a mixture it is the class of the first image.
     """

@@ -3,7 +3,7 @@
     hard:  1/2 CE(class head, y) + 1/2 CE(distillation head, the teacher's class)     (equation 3)
     soft:  (1 - l) CE(class head, y) + l T^2 KL(teacher / T || distillation head / T) (equation 2)
 
-The first term is that of `image_classification`, with its mixtures and smoothing of labels. What
+The first term is as in `image_classification`, with its mixtures and smoothing of labels. What
 the teacher predicts for a mixture is taken as it is.
 
 B batch   K classes
@@ -26,7 +26,7 @@ def compute_sums(
 ) -> dict[str, jax.Array]:
     """Return the losses of labels and teacher, and how many images student and teacher get right.
 
-    logits: those of `models.deit_student.StudentLogits`.
+    logits: as in `models.deit_student.StudentLogits`.
     """
     labels_B, weights_B = batch["labels"], batch["row_weights"]
     sums = image_classification.compute_sums(logits.by_class, score_tokens, batch)

@@ -190,7 +190,7 @@ class Loss(NamedTuple):
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
     ) -> dict[str, jax.Array]:
-        """Return {name: float32 sum}; the arguments are those of `compute_batch`."""
+        """Return {name: float32 sum}; the arguments are as for `compute_batch`."""
         return self.compute_batch(
             model, params, batch, train=train, dropout_key=dropout_key, options=options
         ).sums

@@ -61,7 +61,7 @@ class MixedLoss(NamedTuple):
     def sum_batch(
         self, model: Any, params: Any, batch: Mapping[str, Batch], **options: Any
     ) -> dict[str, jax.Array]:
-        """Return {`PART/sum`: float32 sum}; the arguments are those of `compute_batch`."""
+        """Return {`PART/sum`: float32 sum}; the arguments are as for `compute_batch`."""
         return self.compute_batch(model, params, batch, **options).sums
 
     def compute_batch(
@@ -78,7 +78,7 @@ class MixedLoss(NamedTuple):
         """Return the sums of a batch, as `Loss.compute_batch`.
 
         Each part has its own dropout key. `variables` is ignored: the rows of a mixture do not
-        continue those of the previous batch.
+        continue the previous batch's.
         """
         sums = {}
         for i, (name, loss) in enumerate(self.parts.items()):

@@ -73,7 +73,7 @@ def count_carried_gradients(run: Run, params: Any, num_devices: int) -> int:
 
     Whether a step is taken depends on the norm of all gradients, so that all of them exist while
     the old state does. XLA may compute a single gradient twice instead of keeping it, but never one
-    that a loop carries: those of a scanned stack, and with microbatches all. The loop may have
+    that a loop carries: a scanned stack's, and with microbatches all. The loop may have
     them in the dtype of the computation, and sharded over all devices.
     """
     is_summed = run.train.microbatches > 1
@@ -106,7 +106,7 @@ def count_gradients(run: Run, held: dict[str, int], params: Any, mesh: Mesh | Ab
 def count_residuals(run: Run, mesh: Mesh, program: Program) -> int:
     """Return the bytes on each device of what the backward pass reads of the forward pass.
 
-    They are those of a whole batch, as if there were no microbatches, and proportional to its rows.
+    They count a whole batch, as if there were no microbatches, and proportional to its rows.
     This traces the forward pass. XLA recomputes some of these tensors, and adds temporary ones. A
     CPU computes bfloat16 in float32.
     """

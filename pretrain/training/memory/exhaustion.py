@@ -1,4 +1,4 @@
-"""One line in place of the pages that XLA and NumPy print when memory is exhausted. No JAX."""
+"""Turn XLA's and NumPy's out-of-memory dumps into one readable line. No JAX."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def explain_exhaustion(advise: Callable[[], str]) -> Iterator[None]:
 def explain_exhausted_command(error: BaseException, args: argparse.Namespace) -> str:
     """Return one line if an error of a command says that memory is exhausted, else "".
 
-    args: those of the command, some of which may need less.
+    args: the command's arguments, some of which may need less.
     """
     if not is_exhaustion(error):
         return ""

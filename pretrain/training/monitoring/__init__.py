@@ -1,1 +1,1 @@
-"""What is watched in a run besides its metrics file, none of it part of the configuration."""
+"""What is watched in a run apart from its metrics file; no part of the configuration."""

@@ -44,7 +44,7 @@ class BackgroundTracker:
         max_rows: int = MAX_ROWS,
         max_seconds: float = MAX_SECONDS,
     ) -> None:
-        """Start the tracker's run, or continue that of the workdir, in the thread.
+        """Start the tracker's run, or continue the workdir's, in the thread.
 
         Args:
           name: of the tracker, for messages and the file of its id.

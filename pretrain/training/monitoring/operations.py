@@ -30,7 +30,7 @@ KIND_PATTERNS = {
 }
 COPIES, OTHER = "copies between them", "other"
 NUM_LONGEST = 20
-# Their time is that of the operations inside them.
+# Their time is the time of the operations inside them.
 WRAPPER_OPCODES = ("while", "call", "conditional")
 
 # A GPU copies the slices of a scan over layers by operations that the program's text does not list.
@@ -64,7 +64,7 @@ def parse_operations(text: str) -> dict[str, str]:
 def read_trace(folder: str | os.PathLike[str]) -> dict[str, float]:
     """Return {instruction: seconds} of the events in a trace, added over devices and threads.
 
-    A trace of an accelerator has its events in planes of devices; then those of the host, which
+    A trace of an accelerator has its events in planes of devices; then the host's events, which
     starts the same instructions, do not count. An event on a GPU has the name of its kernel, and
     the instruction as its `hlo_op`.
     """

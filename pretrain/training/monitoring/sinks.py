@@ -1,4 +1,4 @@
-"""What receives the rows of metrics beside the workdir's own files."""
+"""What receives the rows of metrics in addition to the workdir's own files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A table of this machine's hand-made operations: which of them agree with the plain equations.
 
-The shapes are those of configurations, on one device.
+The shapes come from configurations, on one device.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def _take_plainly(scores_V: jax.Array, ids: jax.Array) -> jax.Array:
 
 
 def compare_gathers(length: int, V: int, D: int, dtype: str, device: Any) -> Verdict:
-    """Compare the gathers of rows and of positions with those of XLA."""
+    """Compare the gathers of rows and of positions with XLA's."""
     B, P = 2, max(1, length // 6)
     rng = np.random.default_rng(0)
     one = Mesh(np.array([device]).reshape(1, 1, 1, 1), AXES)

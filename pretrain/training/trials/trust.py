@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pretrain.distributed.ops.attention_kernels import AUTOMATIC
 
-# Hand-made operations that a run may do without, besides the kernels of attention.
+# Hand-made operations that a run may do without, in addition to the kernels of attention.
 EXCHANGE, LOSS, GATHERS = "gradient exchange", "vocabulary loss in parts", "gathers"
 
 

@@ -86,7 +86,7 @@ def average_local_chunks(
       first: the numbers of the first row and of the first head in the whole batch, by which the
         dropped weights do not depend on the mesh.
       num_heads: heads of the whole model; H by default.
-      chunks_per_program: a divisor of N; by default that of `choose_chunks`.
+      chunks_per_program: a divisor of N; by default as `choose_chunks` chooses.
       interpret: run the kernel on a CPU, slowly.
     """
     B, H, N, C, K = q_BHNCK.shape
@@ -157,7 +157,7 @@ attend_chunks.defvjp(_attend_fwd, _attend_bwd)
 def _add_previous(own: jax.Array, previous: jax.Array) -> jax.Array:
     """Return gradients [B, H, S, K] with what the next program adds to the last chunk of each.
 
-    previous: float32 [B, H, G, C, K], for the chunk before those of each program.
+    previous: float32 [B, H, G, C, K], for the chunk before each program's.
     """
     B, H, G, C, K = previous.shape
     own_BHGXK = own.reshape(B, H, G, -1, K)

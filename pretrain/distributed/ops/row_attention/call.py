@@ -1,7 +1,7 @@
 """The call of the whole-row kernel on one device, and its gradient.
 
 B batch   L length of queries   M length of keys   H heads   K head width
-W the width of a head with zeros behind it
+W the width of a head with zeros after it
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from pretrain.distributed.ops.row_attention.tiles import SPAN, SUBLANES, PairTer
 def find_pair_terms(
     mask: Mask | jax.Array | None, bias: jax.Array | DistanceBias | None
 ) -> PairTerms:
-    """Return what a call needs memory for, beside queries, keys and values."""
+    """Return what a call needs memory for, in addition to queries, keys and values."""
     has_distances = isinstance(bias, DistanceBias)
     has_mask = mask is not None and not isinstance(mask, Mask)
     return PairTerms(bias is not None and not has_distances, has_distances, has_mask)
@@ -129,14 +129,14 @@ def _add_distances(inputs: Inputs, bias: DistanceBias, settings: Settings) -> In
 
 
 def _add_squares(inputs: Inputs, settings: Settings) -> Inputs:
-    """Return the inputs with zeros behind the positions, up to whole squares, and the squares."""
+    """Return the inputs with zeros after the positions, up to whole squares, and the squares."""
     L, M = settings.lengths
     paddings = {"queries": -L % settings.tile, "keys": -M % settings.square}
     padded = {"squares": jnp.asarray(list_squares(L, M, settings))}
     for name, x in zip(inputs._fields, inputs):
         axis = "queries" if BLOCKS[name] in OF_QUERIES else "keys"
         if x is not None and BLOCKS[name] in (*OF_QUERIES, *OF_KEYS):
-            # A query behind the row has keys, as one without takes the time of a rare branch.
+            # A query after the row has keys, as one without takes the time of a rare branch.
             fill = np.iinfo(np.int32).max if name == "query_ranks" else 0
             widths = [(0, 0)] * (x.ndim - 1) + [(0, paddings[axis])]
             padded[name] = jnp.pad(x, widths, constant_values=fill)
@@ -154,7 +154,7 @@ def pad_heads(
     v_BMHK: jax.Array,
     bias: jax.Array | DistanceBias | None,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array | DistanceBias | None]:
-    """Return the arrays with zeros behind each head, up to a width that the kernel takes."""
+    """Return the arrays with zeros after each head, up to a width that the kernel takes."""
     padding = -q_BLHK.shape[-1] % SUBLANES
     if not padding:
         return q_BLHK, k_BMHK, v_BMHK, bias

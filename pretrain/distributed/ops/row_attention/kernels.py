@@ -76,7 +76,7 @@ def compare_ranks(inputs: Inputs, tile: Tile | Square, settings: Settings) -> ja
     """Return which pairs of a tile or square the ranks show, bool [keys, T]."""
     is_before = repeat_keys(inputs.key_ranks, tile) < inputs.query_ranks[0, :, tile.queries]
     if settings.offset >= (settings.lengths[1] or inputs.k.shape[2]):
-        return is_before  # the queries are behind all keys
+        return is_before  # the queries are after all keys
     query_T = jax.lax.broadcasted_iota(jnp.int32, (1, tile.shape[1]), 1)
     own_T = query_T + (tile.queries.start + settings.offset - tile.keys.start)
     return is_before | (jax.lax.broadcasted_iota(jnp.int32, tile.shape, 0) == own_T)

@@ -1,4 +1,4 @@
-"""Moves of scores from the rows of distances to those of keys, inside the whole-row kernel.
+"""Moves of scores from the rows of distances to the rows of keys, inside the whole-row kernel.
 
 Each query moves its column by its own number of rows, by one selection for each bit of the number.
 

@@ -57,7 +57,7 @@ def call_forward(
     """Run a forward body for the groups of heads and the rows of the batch, and for the squares.
 
     Args:
-      body: gets the blocks of the inputs, those of the results and its memory.
+      body: gets the blocks of the inputs, the blocks of the results and its memory.
       inputs: of the call.
       results: (shape and dtype, name of the block) of each.
       settings: of the call.
@@ -75,7 +75,7 @@ def call_backward(
 ) -> tuple[Inputs]:
     """Run a backward body in the same way, and return the gradients of the inputs.
 
-    others: (array, name of the block) of each that the body gets behind the inputs.
+    others: (array, name of the block) of each that the body gets after the inputs.
     """
     names = [name for name in GRADIENTS if getattr(inputs, name) is not None]
     results = []

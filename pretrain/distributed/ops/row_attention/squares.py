@@ -34,7 +34,7 @@ class Place(NamedTuple):
       is_first: whether it is the first of its row.
       is_last: whether it is the last of its row.
       is_first_of_queries: whether no square of the same queries is before it.
-      is_last_of_queries: whether none is behind it.
+      is_last_of_queries: whether none is after it.
     """
 
     is_first: jax.Array

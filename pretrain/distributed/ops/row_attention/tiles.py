@@ -129,7 +129,7 @@ class Square(NamedTuple):
 def list_tiles(L: int, M: int, settings: Settings) -> list[Tile]:
     """Return the tiles of a head.
 
-    Where `reach` shows no key to some query, such as one far behind the last key, the tile reads
+    Where `reach` shows no key to some query, such as one far after the last key, the tile reads
     all keys: the query's output is the mean of all values.
     """
     num_before, num_after = settings.reach
@@ -149,7 +149,7 @@ def list_tiles(L: int, M: int, settings: Settings) -> list[Tile]:
 
 
 def hides_padded_keys(num_padded: int, settings: Settings) -> bool:
-    """Return whether a mask must hide the keys behind a row, which are there for whole squares.
+    """Return whether a mask must hide the keys after a row, which are there for whole squares.
 
     num_padded: the number of keys with them.
     """
