@@ -1,6 +1,6 @@
 """Weights that Flax wrote as `flax_model.msgpack`, by the names of PyTorch.
 
-The file lies next to a config.json. A kernel [in, out] is a `weight` [out, in] in PyTorch; an
+The file is next to a config.json. A kernel [in, out] is a `weight` [out, in] in PyTorch; an
 `embedding` or `scale` is a `weight` as it is.
 
 Nothing is unpickled or executed: the arrays are bytes within the file, of the sizes that it names.
