@@ -1,4 +1,4 @@
-"""The rows of the table of plans in docs/pods.md."""
+"""The rows of the tables of plans: benchmarks/results/plans.md and docs/plans.md."""
 
 from __future__ import annotations
 

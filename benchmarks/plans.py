@@ -1,4 +1,4 @@
-"""Make the table of plans of the shipped configurations in docs/pods.md.
+"""Make the tables of plans: benchmarks/results/plans.md and the short ones of docs/plans.md.
 
     python -m benchmarks.plans          compile what the recorded run lacks; then write the page
     python -m benchmarks.plans --compiled                   record what is already compiled
@@ -22,7 +22,7 @@ import os
 import pathlib
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness import ROOT
@@ -30,8 +30,10 @@ from benchmarks.plan_cases import PLANS, Plan
 from benchmarks.plan_hashes import hash_counting, hash_program
 from benchmarks.plan_programs import FOLDER, find_file, read_program, write_program
 from pretrain.plan.roofline import format_share
+from pretrain.pod.tpu_types import GENERATIONS
 
-PAGE = ROOT / "docs" / "pods.md"
+PAGE = ROOT / "benchmarks" / "results" / "plans.md"
+SHORT_PAGE = ROOT / "docs" / "plans.md"
 RECORD = ROOT / "benchmarks" / "results" / "plans" / "run.json"
 BEGIN, END = "<!-- plans: written by benchmarks/plans.py -->", "<!-- end of plans -->"
 PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax")
@@ -54,6 +56,8 @@ COLUMNS = (
     "attention",
     "gathered against the rules",
 )
+
+SHORT_COLUMNS = ("configuration", "chips' mesh", "GiB a chip", "ms a step", "MFU", "days")
 
 
 def main() -> None:
@@ -190,35 +194,81 @@ def format_row(plan: Plan, facts: Mapping[str, Any]) -> str:
         cells += [""] * 8
     num_warnings = len(facts["warnings"]) + len(facts.get("gathered_against_the_rules", ()))
     cells += ["; ".join(facts["attention"]["update"]), str(num_warnings)]
+    return format_cells(cells)
+
+
+def format_short_row(plan: Plan, facts: Mapping[str, Any]) -> str:
+    """Return a line of the short table: what decides whether to take a slice."""
+    sizes, mesh = facts["bytes_per_chip"], facts["mesh"]
+    axes = " x ".join(f"{axis} {size}" for axis, size in mesh.items() if size > 1) or "1 chip"
+    cells = [plan.label, axes, "does not fit", "", "", ""]
+    if sizes["peak"]:
+        cells[2] = f"{sizes['peak'] / GIB:.1f} of {sizes['limit'] / GIB:.0f}"
+    if facts["fits"]:
+        step = facts["step_seconds_bound"] * 1e3
+        cells[3:] = f"{step:.1f}", format_share(facts["mfu_bound"]), f"{facts['days_bound']:.2g}"
+    return format_cells(cells)
+
+
+def format_cells(cells: Sequence[str]) -> str:
+    """Return a line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
+def name_slice(topology: str, chips: int) -> str:
+    """Return the accelerator type of a slice, such as v4-32 for v4:4x4x1, and its chips."""
+    generation = topology.partition(":")[0].replace("v5e", "v5litepod")
+    return f"{generation}-{chips * GENERATIONS[generation].count_per_chip}"
+
+
 def write_table(record: Mapping[str, Any]) -> None:
-    """Write the rows of a whole run between the marks of the page.
+    """Write the rows of a whole run between the marks of both pages.
 
     Raises:
-      SystemExit: if the page has no marks.
+      SystemExit: if a page has no marks.
     """
-    text = PAGE.read_text()
-    if BEGIN not in text or END not in text:
-        raise SystemExit(f"{PAGE} has no marks {BEGIN} and {END}")
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    plans = [(plan, record["plans"].get(plan.key)) for plan in PLANS]
-    rows = [format_row(plan, facts) for plan, facts in plans if facts]
-    minutes = sum(facts["seconds_to_compile"] for _, facts in plans if facts) / 60
-    days = sorted({facts["date"] for _, facts in plans if facts})
+    plans = [(plan, record["plans"][plan.key]) for plan in PLANS if plan.key in record["plans"]]
+    minutes = sum(facts["seconds_to_compile"] for _, facts in plans) / 60
+    days = sorted({facts["date"] for _, facts in plans})
     dates = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     lines = [
-        f"`python -m benchmarks.plans`, {dates}: {len(rows)} of {len(PLANS)} plans, compiled in "
+        f"`python -m benchmarks.plans`, {dates}: {len(plans)} of {len(PLANS)} plans, compiled in "
         f"{minutes:.0f} minutes on a CPU; {versions}, Python {record['python']}. Each program is "
         "compiled in full, as `train` compiles it.",
         "",
-        f"| {' | '.join(COLUMNS)} |",
+        format_cells(COLUMNS),
         "|---" * len(COLUMNS) + "|",
-        *rows,
+        *(format_row(plan, facts) for plan, facts in plans),
     ]
+    replace_between_marks(PAGE, lines)
+    replace_between_marks(SHORT_PAGE, format_short_tables(plans))
+
+
+def format_short_tables(plans: Sequence[tuple[Plan, Mapping[str, Any]]]) -> list[str]:
+    """Return the lines of a table for each slice, from small to large slices of a generation."""
+    slices = {plan.topology: facts["chips"] for plan, facts in plans}
+    lines = []
+    for topology in sorted(slices, key=lambda name: (name.partition(":")[0], slices[name], name)):
+        chips = slices[topology]
+        lines += [f"### {name_slice(topology, chips)} (`{topology}`, {chips} chips)", ""]
+        lines += [format_cells(SHORT_COLUMNS), "|---" * len(SHORT_COLUMNS) + "|"]
+        rows = [format_short_row(*each) for each in plans if each[0].topology == topology]
+        lines += [*rows, ""]
+    return lines[:-1]
+
+
+def replace_between_marks(page: pathlib.Path, lines: Sequence[str]) -> None:
+    """Replace the lines between the marks of a page.
+
+    Raises:
+      SystemExit: if it has no marks.
+    """
+    text = page.read_text()
+    if BEGIN not in text or END not in text:
+        raise SystemExit(f"{page} has no marks {BEGIN} and {END}")
     inside = "\n".join([BEGIN, "", *lines, "", END])
-    PAGE.write_text(
+    page.write_text(
         re.sub(rf"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: inside, text, flags=re.S)
     )
 

@@ -120,8 +120,8 @@ def train(
 ) -> RunResult:
     """Train a model to its last step, from the newest checkpoint in the workdir, if any.
 
-    In an environment that describes several processes (docs/pods.md) all of them call this, and
-    each returns the same.
+    In an environment that describes several processes (docs/processes.md) all of them call this,
+    and each returns the same.
 
     Args:
       config: the name of a configuration in configs/, the path of a .py or .json file, or a `Run`.

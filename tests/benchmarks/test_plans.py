@@ -1,4 +1,4 @@
-"""docs/pods.md has a plan for every configuration that is for accelerators."""
+"""docs/plans.md and its page of results have a plan for every configuration that is for accelerators."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import plan_hashes, plans
 from benchmarks.plan_programs import find_file, read_program, write_program
-from benchmarks.plans import PAGE, PLANS
+from benchmarks.plans import PAGE, PLANS, SHORT_PAGE
 from models.config.heads import HeadedConfig
 from pretrain.config import load
 from pretrain.plan.compile import CompiledProgram
@@ -19,11 +19,10 @@ FOR_A_CPU += ("seq2seq_bahdanau", "seq2seq_luong", "seq2seq_plain")
 PAPERS_TINY = {"vit_tiny"}  # ViT-Ti/16 on ImageNet; any other *_tiny is for a CPU
 
 
-@pytest.fixture(scope="module")
-def rows():
-    """Return {column: cell} of each row of the page's tables of plans."""
+def read_rows(page):
+    """Return {column: cell} of each row of a page's tables of plans."""
     rows, columns = [], []
-    for line in PAGE.read_text().splitlines():
+    for line in page.read_text().splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if line.startswith("| configuration |"):
             columns = cells
@@ -32,6 +31,26 @@ def rows():
         elif columns and cells[0].startswith("`"):
             rows.append(dict(zip(columns, cells, strict=True)))
     return rows
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Return the rows with all terms."""
+    return read_rows(PAGE)
+
+
+def test_the_short_page_is_made_of_the_record(tmp_path, monkeypatch):
+    """Its rows are those of the page with all terms, one table a slice."""
+    short = tmp_path / "plans.md"
+    short.write_text(f"{plans.BEGIN}\n{plans.END}\n")
+    for name, page in (("PAGE", tmp_path / "all.md"), ("SHORT_PAGE", short)):
+        page.write_text(f"{plans.BEGIN}\n{plans.END}\n")
+        monkeypatch.setattr(plans, name, page)
+    plans.write_table(json.loads(plans.RECORD.read_text()))
+    for made, committed in ((tmp_path / "all.md", PAGE), (short, SHORT_PAGE)):
+        assert made.read_text().strip() in committed.read_text()
+    assert len(read_rows(short)) == len(PLANS)
+    assert "### v4-32 (`v4:4x4x1`, 16 chips)" in short.read_text()
 
 
 def test_every_configuration_for_accelerators_is_planned(rows):

@@ -299,7 +299,7 @@ def test_text_that_the_workers_cannot_reach_is_refused(tmp_path, corpus):
 
 
 def test_beam_knows_the_runners_and_options_that_the_page_shows(root):
-    page = (root / "docs" / "pods.md").read_text().replace("\\\n", " ")
+    page = (root / "docs" / "beam.md").read_text().replace("\\\n", " ")
     lines = (line for line in page.splitlines() if line.startswith("./launch.sh prepare "))
     shown = [shlex.split(line) for line in lines if "--runner " in line]
     known, parser = PipelineOptions([]).get_all_options(), argparse.ArgumentParser()

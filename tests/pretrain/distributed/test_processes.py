@@ -345,7 +345,7 @@ def test_who_joins_the_others(environ, joined, monkeypatch):
 
 
 def test_the_page_describes_every_row(root):
-    page = (root / "docs" / "pods.md").read_text()
+    page = (root / "docs" / "processes.md").read_text()
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) >= LAUNCHERS.keys() | {"none"}
 
 
