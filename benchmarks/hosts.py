@@ -22,7 +22,7 @@ two numbers are the minimum and the maximum over the processes:
 `input` trains BERT-base with 8 rows a step for `--steps` + 2 steps through launch.sh and reports
 the wait for input in the run's metrics. Without launch.sh's settings of glibc the kernel reclaims
 a step's memory at its end: then every thread that needs a page waits, the one that fetches the
-input for 175 ms (LOG.md).
+input for 175 ms.
 
 A dated section is appended to benchmarks/results/hosts.md.
 """

@@ -62,7 +62,7 @@ RUNGS = {
         "BERT",
         "bert_mini",
         "its row",
-        # A BERT of this size learns no order from longer rows (LOG.md, 2026-11-21).
+        # A BERT of this size learns no order from longer rows.
         (
             *SIZES,
             *("data.objective.length=16", "data.batch_size=64"),

@@ -1,21 +1,27 @@
 """Build the site of these pages: `python docs/build.py [--strict]` writes it to runs/site.
 
-`--serve` shows it while you write.
+`--serve` shows it at http://localhost:8000; `--serve 8080` takes another port.
 
 The site has the tree of the repository: README.md is its first page, and a link that leaves docs/,
-to a test or a page of figures, leads to a copy of that file. So one set of relative links serves
-the repository and the site. mkdocs.yml names the pages of the menu.
+to a page of figures, leads to a copy of that page. A link to source leads to a page that shows it.
+So one set of relative links serves the repository and the site. mkdocs.yml names the pages of the
+menu.
 """
 
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "runs" / "site_source"  # mkdocs.yml names it, too
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md")
+# {suffix of a source file: the language in which its page highlights it}
+SOURCES = {".py": "python", ".sh": "bash", ".toml": "toml", ".cfg": "ini", ".yml": "yaml"}
+SOURCES |= {".txt": "text", ".cff": "yaml"}
+PORT = 8000
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`[^`\n]*`")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -45,24 +51,74 @@ def list_files() -> set[pathlib.Path]:
 
 
 def copy_files(files: set[pathlib.Path], target: pathlib.Path) -> None:
-    """Copy the files, with the folders that they are in."""
+    """Copy the files, with the folders that they are in; source files become pages."""
     shutil.rmtree(target, ignore_errors=True)
     for path in sorted(files):
         copy = target / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, copy)
+        if path.suffix in SOURCES:
+            copy.with_name(f"{path.name}.md").write_text(show_source(path))
+        elif path.suffix == ".md":
+            copy.write_text(link_source_pages(path.read_text()))
+        else:
+            shutil.copy(path, copy)
+
+
+def show_source(path: pathlib.Path) -> str:
+    """Return a page that shows a source file."""
+    text, fence = path.read_text(), "````"
+    while fence in text:
+        fence += "`"
+    name = path.relative_to(ROOT).as_posix()
+    return f"# {name}\n\n{fence}{SOURCES[path.suffix]}\n{text.rstrip()}\n{fence}\n"
+
+
+def link_source_pages(text: str) -> str:
+    """Return a page whose links to source files lead to the pages that show them."""
+
+    def link(found: re.Match[str]) -> str:
+        path, _, anchor = found[1].partition("#")
+        if "://" in path or pathlib.PurePosixPath(path).suffix not in SOURCES:
+            return found[0]
+        return f"]({path}.md{'#' + anchor if anchor else ''})"
+
+    parts = re.split(f"({FENCE.pattern}|{CODE.pattern})", text, flags=FENCE.flags)
+    return "".join(LINK.sub(link, part) if i % 2 == 0 else part for i, part in enumerate(parts))
+
+
+def read_port(arguments: list[str]) -> int:
+    """Return the port after --serve.
+
+    Raises:
+      SystemExit: it is not a port, or another program listens there.
+    """
+    words = arguments[arguments.index("--serve") + 1 :]
+    given = next((word for word in words if not word.startswith("-")), str(PORT))
+    if not given.isdecimal() or not 1 <= int(given) <= 65535:
+        raise SystemExit(f"error: --serve {given}: a port from 1 to 65535")
+    with socket.socket() as probe:
+        if probe.connect_ex(("localhost", int(given))) == 0:
+            raise SystemExit(
+                f"error: port {given} is in use: name another, --serve {int(given) + 1}"
+            )
+    return int(given)
 
 
 def main(arguments: list[str]) -> int:
     """Build, or serve; return the exit status of Zensical."""
-    copy_files(list_files(), SOURCE)
-    verb = ["serve"] if "--serve" in arguments else ["build", "--clean"]
-    verb += ["--strict"] if "--strict" in arguments else []
     zensical = pathlib.Path(sys.executable).parent / "zensical"
     if not zensical.exists():
         print("error: Zensical is missing: pip install -e '.[docs]'", file=sys.stderr)
         return 2
-    return subprocess.run([zensical, *verb], cwd=ROOT, check=False).returncode
+    verb = ["build", "--clean"]
+    if "--serve" in arguments:
+        verb = ["serve", "--dev-addr", f"localhost:{read_port(arguments)}"]
+    verb += ["--strict"] if "--strict" in arguments else []
+    copy_files(list_files(), SOURCE)
+    status = subprocess.run([zensical, *verb], cwd=ROOT, check=False).returncode
+    if not status and verb[0] == "build":
+        print(ROOT / "runs" / "site" / "index.html")
+    return status
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Files that must stay byte-identical, and the vocabularies from which they are written.
 
 Digests are in tests/goldens/pinned.json. They were taken before the code was reorganised. After an
-intended change of a file, put the digest that the failing test prints there, and describe in LOG.md
+intended change of a file, put the digest that the failing test prints there, and describe in docs/notebook
 what changes for users of such files.
 """
 

@@ -1,7 +1,6 @@
 """Advice on glibc's malloc, which returns freed memory to the system after each step.
 
-Returning the memory and requesting it again made a step of BERT-base on a CPU one sixth longer
-(LOG.md).
+Returning the memory and requesting it again made a step of BERT-base on a CPU one sixth longer.
 """
 
 import os

@@ -93,6 +93,6 @@ def keep_features_minor(x_BLD: jax.Array) -> jax.Array:
     """Return x, with the features of a position next to each other in memory.
 
     Without it, XLA's GPU compiler puts the rows of a batch next to each other in GPT-2 with
-    unrolled layers, and transposes the input of each matmul (LOG.md).
+    unrolled layers, and transposes the input of each matmul.
     """
     return with_layout_constraint(x_BLD, Layout(tuple(range(x_BLD.ndim))))

@@ -24,14 +24,14 @@ COMPILER_OPTIONS = {
         # By default XLA and cuDNN add with atomics, in any order, and XLA chooses kernels by their
         # measured times: of the 30 arrays of BERT-base, 26 differed between two runs of three steps
         # on an H100, and a run that is killed would end with other bits. The gathers of
-        # pretrain/distributed/ops/gathers.py save most of its price (LOG.md).
+        # pretrain/distributed/ops/gathers.py save most of its price.
         "xla_gpu_deterministic_ops": True,
     },
     "tpu": {
         # By default a matmul with a matrix that is sharded over `fsdp` becomes a ring of partial
         # matmuls whose sums pass through HBM at each stop. With the matrix gathered first, four
         # layers of BERT-large on v5p:2x2x4 (compiled, not run) need 10 ms of HBM traffic per step,
-        # not 26 (LOG.md).
+        # not 26.
         "xla_jf_spmd_threshold_for_windowed_einsum_mib": 1_000_000,
     },
 }

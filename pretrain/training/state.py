@@ -99,7 +99,7 @@ def initialize_state(
     """Return init() on the devices of a mesh.
 
     On one GPU, JAX's kernel for Threefry draws the bits. XLA computes its twenty rounds in each
-    fusion, and compiles BERT-base with unrolled layers in 47 s instead of 10 (LOG.md). On several
+    fusion, and compiles BERT-base with unrolled layers in 47 s instead of 10. On several
     devices, that kernel would draw all bits on each of them.
     """
     if mesh.size > 1 or mesh.devices.flat[0].platform != "gpu":

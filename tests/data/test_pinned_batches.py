@@ -3,7 +3,7 @@ rows.
 
 The digests were taken before the code was reorganised. A change of the contents of training batches
 ends every run under way, and one of evaluation batches makes scores differ from earlier ones:
-report it in LOG.md and write the new digests here.
+report it in docs/notebook and write the new digests here.
 
 A digest covers names, types, shapes and bytes, in the order of the batch spec (data/batch_spec.py).
 Keys that had another name when the digests were taken are hashed under that name, which HASHED

@@ -2,7 +2,7 @@
 
 XLA's CPU compiler computes a product with batch dimensions, such as the scores of all heads, on one
 core. The attention of two parts of the rows is two chains of operations that do not wait for each
-other, and run on two cores (LOG.md).
+other, and run on two cores.
 
 B batch   L length of queries   M length of keys   H heads   K head width
 """

@@ -2,7 +2,7 @@
 
 The gradient of a gather adds rows at their indices. On a GPU, XLA adds them in any order, so that
 two runs differ. Asked for the same bits each time, it sorts what it adds, which takes a fifth of a
-step of BERT-base (LOG.md). Here the indices are sorted, and matmuls add the rows.
+step of BERT-base. Here the indices are sorted, and matmuls add the rows.
 
 B batch   L length   P positions   D width   N rows that are added   V rows of a table
 K blocks of the sorted rows   C rows of a block

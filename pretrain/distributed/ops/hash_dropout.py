@@ -1,7 +1,7 @@
 """Dropout whose bits are a hash of (key, position).
 
 They do not come from Threefry: dropout needs no secrecy, only the absence of patterns, and the
-twenty rounds of Threefry take a tenth of a training step (LOG.md). The bit of a position depends on
+twenty rounds of Threefry take a tenth of a training step. The bit of a position depends on
 the key and on the index in the global array, so a mesh does not change it. A function that computes
 the rows of one device, inside `jax.shard_map`, adds the index of its first row. The backward pass
 computes the bits again instead of saving them.

@@ -59,7 +59,7 @@ def matmul(
     On a CPU three things differ from `jax.lax.dot_general` and its gradient; elsewhere nothing.
 
     - A bfloat16 product is computed in float32 and rounded afterwards, which takes half the time
-      with XLA's CPU compiler (LOG.md). So are its gradients, from a gradient that is rounded to
+      with XLA's CPU compiler. So are its gradients, from a gradient that is rounded to
       bfloat16 first.
     - float32 arrays are multiplied as matrices. Otherwise rows or kernels of several dimensions are
       transposed into copies first, which takes a tenth of a step of GPT-2. With bfloat16 those
@@ -100,7 +100,7 @@ def _compute_kernel_gradient(x_NI: jax.Array, gradient_NO: jax.Array) -> jax.Arr
     """Return the gradient of a float32 kernel, [I, O], on a CPU.
 
     XLA multiplies matrices by YNNPACK, but by Eigen if the left factor is read transposed, at 60 to
-    94 % of the rate (LOG.md). A transposed copy costs less if each of its numbers is used often
+    94 % of the rate. A transposed copy costs less if each of its numbers is used often
     enough. The barrier prevents that XLA removes the copy. Elsewhere the smaller of the two factors
     is transposed, where JAX would transpose the incoming gradient.
     """
@@ -263,7 +263,7 @@ def add_bias(x: jax.Array, bias: jax.Array) -> jax.Array:
 
     On a CPU the gradient of few long rows, such as the logits of all tokens, is computed as a
     product with ones: XLA's CPU compiler takes several times as long for their sum, and for any sum
-    over rows in bfloat16 (LOG.md).
+    over rows in bfloat16.
     """
     return x + bias
 

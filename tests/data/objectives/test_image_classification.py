@@ -122,7 +122,7 @@ def test_settings_out_of_their_ranges_are_refused(store, change, message):
 def test_batches_are_those_of_earlier_versions(tmp_path):
     """A newer version resumes a run with the same rows. Nothing here is resized by Pillow.
 
-    A change ends every run under way: report it in LOG.md and write the new digest here.
+    A change ends every run under way: report it in docs/notebook and write the new digest here.
     """
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (40, 16, 16, 3), np.uint8), np.arange(40) % 4

@@ -89,7 +89,7 @@ def test_settings_out_of_their_ranges_are_refused(store, change, message):
 def test_batches_are_those_of_earlier_versions(store):
     """A newer version resumes a run with the same rows. Nothing here is resized by Pillow.
 
-    A change ends every run under way: report it in LOG.md and write the new digest here.
+    A change ends every run under way: report it in docs/notebook and write the new digest here.
     """
     stream, digest = make_stream(store, batch_size=6), hashlib.sha256()
     for step in range(8):

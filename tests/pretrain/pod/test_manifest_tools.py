@@ -130,7 +130,7 @@ def find_task(rank):
 @pytest.mark.timeout(600)
 def test_a_job_of_slurm_resumes_after_a_kill_and_is_saved_by_scancel(slurm, tmp_path, root):
     store = tmp_path / "store"
-    (tmp_path / "a.txt").write_text((root / "LOG.md").read_text())
+    (tmp_path / "a.txt").write_text((root / "docs/notebook/2026-11.md").read_text())
     words = ["--document", "block", "--vocab-size", "400", "--held-out", "0.1"]
     assert main(["prepare", str(tmp_path / "a.txt"), "--output", str(store), *words]) == 0
     script, log = tmp_path / "job.sbatch", tmp_path / "log"

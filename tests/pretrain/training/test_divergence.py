@@ -153,7 +153,7 @@ def test_bad_steps_change_nothing(optimizer, microbatches, kind):
 
 def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
     """All of it except the selection is compared with the program before there was a guard: see
-    LOG.md.
+    docs/notebook.
     """
     good = [make_batch(seed) for seed in range(20)]
     guarded = run_steps(*make_jitted_step(), good)
