@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "runs" / "site_source"  # mkdocs.yml names it, too
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md")
 # {suffix of a source file: the language in which its page highlights it}
-SOURCES = {".py": "python", ".sh": "bash", ".toml": "toml", ".cfg": "ini", ".yml": "yaml"}
+SOURCES = {".py": "python", ".sh": "bash", ".toml": "toml", ".cfg": "ini"}
 SOURCES |= {".txt": "text", ".cff": "yaml"}
 PORT = 8000
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -149,4 +149,6 @@ def test_the_site_is_built_without_warnings(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     home = (ROOT / "runs/site/index.html").read_text()
-    assert "Limits first" in home and (ROOT / "runs/site/docs/quickstart/index.html").exists()
+    assert "Not yet" in home and (ROOT / "runs/site/docs/quickstart/index.html").exists()
+    assert "class Bert" in (ROOT / "runs/site/models/bert.py/index.html").read_text()
+    assert done.stdout.endswith(f"{ROOT / 'runs/site/index.html'}\n")
