@@ -150,5 +150,5 @@ def test_the_site_is_built_without_warnings(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     home = (ROOT / "runs/site/index.html").read_text()
     assert "Not yet" in home and (ROOT / "runs/site/docs/quickstart/index.html").exists()
-    assert "class Bert" in (ROOT / "runs/site/models/bert.py/index.html").read_text()
+    assert "BertForPretraining" in (ROOT / "runs/site/models/bert.py/index.html").read_text()
     assert done.stdout.endswith(f"{ROOT / 'runs/site/index.html'}\n")
