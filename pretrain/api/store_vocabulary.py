@@ -1,4 +1,4 @@
-"""The size of a model's vocabulary follows the store that it trains on."""
+"""The size of a model's vocabulary follows the store that it trains on, or its teacher."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ def follow_store(
         not isinstance(model, ModelConfig)
         or model.characters
         or model.frozen_params  # a teacher's vocabulary is the student's
-        or os.fspath(config).endswith(".json")
-        or any(argument.partition("=")[0] == KEY for argument in arguments)
+        or is_size_fixed(config, arguments)
     ):
         return run
     size = read_vocabulary_size(run.data.store)
@@ -67,6 +66,40 @@ def follow_store(
     run = dataclasses.replace(run, model=dataclasses.replace(model, vocab=vocab))
     validate_run(run)
     return run
+
+
+def follow_teacher(
+    run: Run,
+    teacher: Any,
+    config: str | os.PathLike[str],
+    arguments: Sequence[str],
+    report: Callable[[str], Any] = print_notice,
+) -> Run:
+    """Return a student's run whose `model.vocab` is its teacher's, unless the size is given.
+
+    Args:
+      run: the student's run, as loaded.
+      teacher: the configuration of the teacher's model.
+      config: the name or path from which the run was loaded. A saved config.json stays as it is.
+      arguments: its `path=value` overrides.
+      report: receives a line if the size changes.
+    """
+    model: Any = run.model
+    if (
+        not isinstance(model, ModelConfig)
+        or not isinstance(teacher, ModelConfig)
+        or model.vocab == teacher.vocab
+        or is_size_fixed(config, arguments)
+    ):
+        return run
+    report(f"{KEY}={teacher.vocab} follows the teacher ({model.vocab:,} in the configuration)")
+    return dataclasses.replace(run, model=dataclasses.replace(model, vocab=teacher.vocab))
+
+
+def is_size_fixed(config: str | os.PathLike[str], arguments: Sequence[str]) -> bool:
+    """Whether a saved configuration or an argument gives the size of the vocabulary."""
+    is_saved = os.fspath(config).endswith(".json")
+    return is_saved or any(argument.partition("=")[0] == KEY for argument in arguments)
 
 
 def pad_vocabulary(size: int, devices: int) -> int:

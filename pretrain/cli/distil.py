@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pretrain.api.store_vocabulary import follow_teacher
 from pretrain.command import PROGRAM
 from pretrain.config import Run, load
 from pretrain.inference import random_head
@@ -63,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     )
     teacher = trained.run.model
     check_teacher(recipe, teacher)
+    config = follow_teacher(config, teacher, args.config, args.overrides)
     random_head.check_head(trained, "distil", args.allow_random_head, sentence_heads=False)
     config = dataclasses.replace(config, model=recipe.fit_student(config.model, teacher))
     given = recipe.init_params(config.model, teacher, trained.params)

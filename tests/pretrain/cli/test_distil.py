@@ -16,7 +16,7 @@ from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.distil import check_teacher, find_recipe
-from pretrain.config import SECTION_CLASSES, to_json
+from pretrain.config import SECTION_CLASSES, load, to_json
 from pretrain.distributed.sharding import make_mesh
 from pretrain.families.distilbert import init_student
 from pretrain.inference.trained import open_trained
@@ -145,6 +145,22 @@ def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
     assert main(words) == 2 and "not empty" in capsys.readouterr().err
     assert main([*words[:-1], str(tmp_path / "x"), "model.width=16"]) == 2
     assert "set model.width=32" in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
+def test_the_vocabulary_of_a_student_is_its_teachers_unless_it_is_given(tmp_path, capsys):
+    teacher = load("bert_tiny", ["model.vocab=128"]).model
+    start_workdir(
+        tmp_path / "bert",
+        make_starting_run(teacher),
+        make_noisy_params(teacher),
+        train_vocabulary(TEXT, 60, algorithm="bpe"),
+    )
+    words = ["distil", "distilbert_tiny", "--teacher", str(tmp_path / "bert"), "--workdir"]
+    assert main([*words, str(tmp_path / "w")]) == 0
+    assert read_run(tmp_path / "w").model.vocab == 128
+    assert "model.vocab=128 follows" in capsys.readouterr().err
+    assert main([*words, str(tmp_path / "x"), "model.vocab=4096"]) == 2
+    assert "set model.vocab=128" in capsys.readouterr().err and not (tmp_path / "x").exists()
 
 
 def fit_student(student, teacher):
