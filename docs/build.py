@@ -36,6 +36,7 @@ def find_links(page: pathlib.Path) -> list[str]:
 def list_files() -> set[pathlib.Path]:
     """Return the files of the site: the pages, and all that they link to, directly or not."""
     waiting = [ROOT / name for name in PAGES] + sorted((ROOT / "docs").glob("*.*"))
+    waiting += sorted((ROOT / "docs" / "figures").iterdir())
     files: set[pathlib.Path] = set()
     while waiting:
         path = waiting.pop().resolve()
