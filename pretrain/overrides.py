@@ -241,11 +241,18 @@ def _is_of_type(value: Any, kind: Any) -> bool:
 def format_type(kind: Any) -> str:
     """Return an annotated type as text, for errors and lists of fields."""
 
+    def format_plural(item: str) -> str:
+        first, of, rest = item.partition(" of ")
+        article, _, noun = first.rpartition(" ")
+        if of and noun != "tuple":
+            return item  # one of some values
+        return f"{noun if article in ('a', 'an') else first}s{of}{rest}"
+
     def format_alternative(kind: Any) -> str:
         if typing.get_origin(kind) is Literal:
             return "one of " + ", ".join(map(repr, typing.get_args(kind)))
         if typing.get_origin(kind) is tuple:
-            return f"a tuple of {format_alternative(typing.get_args(kind)[0]).removeprefix('a ')}s"
+            return f"a tuple of {format_plural(format_alternative(typing.get_args(kind)[0]))}"
         return {
             int: "an int",
             float: "a number",

@@ -150,7 +150,7 @@ def format_page(page: FieldPage, sections: Mapping[Any, tuple[str, ...]]) -> str
     for group in notes.values():
         for note in group:
             counts[describe_field(note)] = counts.get(describe_field(note), 0) + 1
-    shared = [fact for fact, count in counts.items() if count >= SHARED_FROM and fact[-1]]
+    shared = choose_shared(counts)
     lines = [f"# {page.title}", "", page.introduction, ""]
     lines += [f"<!-- Written by: python -m pretrain {COMMAND} -->", ""]
     if shared:
@@ -162,6 +162,16 @@ def format_page(page: FieldPage, sections: Mapping[Any, tuple[str, ...]]) -> str
         for note in group:
             described.setdefault(describe_field(note), kind.__name__)
     return "\n".join(lines)
+
+
+def choose_shared(counts: Mapping[tuple[str, ...], int]) -> list[tuple[str, ...]]:
+    """Return the fields that a page's first table describes, at most one of each name."""
+    best: dict[str, tuple[str, ...]] = {}
+    for fact, count in counts.items():
+        known = best.get(fact[0])
+        if count >= SHARED_FROM and fact[-1] and (known is None or count > counts[known]):
+            best[fact[0]] = fact
+    return list(best.values())
 
 
 def describe_field(note: FieldNote) -> tuple[str, ...]:

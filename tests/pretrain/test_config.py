@@ -10,6 +10,7 @@ import pathlib
 import resource
 import subprocess
 import sys
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from pretrain.config import (
     validate_run,
 )
 from pretrain.fields import list_differences
-from pretrain.overrides import ConfigError
+from pretrain.overrides import ConfigError, format_type
 from tests.test_layout import CONFIG_FIELDS
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -146,7 +147,7 @@ def test_a_replaced_section_reports_dropped_settings():
         "optimizer.weight_decay=0.0 (has none), optimizer.scale_by_param_rms=true (has none)"
     ]
     [line] = list_notices(["model=robertaconfig"])
-    assert line.startswith("model=robertaconfig drops model.vocab=")
+    assert line.startswith("model=robertaconfig drops model.length=128 (now 512), model.vocab=4096")
     assert "model.width=128 (now 768)" in line
 
 
@@ -397,3 +398,10 @@ def test_a_size_beyond_every_array_is_refused(override):
     key = override.partition("=")[0]
     with pytest.raises(ConfigError, match=f"{key}=.*: at most 2,147,483,647"):
         load("bert_tiny", [override])
+
+
+def test_types_of_tuples_are_spelled_in_the_plural():
+    assert format_type(tuple[int, ...]) == "a tuple of ints"
+    assert format_type(tuple[tuple[int, ...], ...]) == "a tuple of tuples of ints"
+    assert format_type(tuple[str, ...] | None) == "a tuple of texts or none"
+    assert format_type(tuple[Literal["a", "b"], ...]) == "a tuple of one of 'a', 'b'"

@@ -214,6 +214,13 @@ def test_every_section_of_a_run_is_on_one_page():
     assert names["tasks"] >= {"Tagging", "Text2Text"} and names["evaluate"] >= {"Limits"}
 
 
+def test_the_first_table_of_a_page_has_each_name_once():
+    for page, kinds in group_sections().items():
+        shared = format_page(page, kinds).partition("## Shared fields")[2].partition("\n## ")[0]
+        names = re.findall(r"^\| (`\w+`) \|", shared, re.MULTILINE)
+        assert len(names) == len(set(names)), page.name
+
+
 def test_a_field_that_sections_share_is_described_once_with_the_default_of_each():
     page = next(page for page in group_sections() if page.name == "text_models")
     text = format_page(page, group_sections()[page])
