@@ -179,8 +179,8 @@ def _read_open_mpi(environ: Environment) -> Cluster:
 
 
 def _read_slurm(environ: Environment) -> Cluster:
-    # The tasks of the step: in the shell of an interactive step SLURM_NTASKS counts those of the
-    # job, which have not been started.
+    # The tasks of the step: in the shell of an interactive step SLURM_NTASKS counts the job's
+    # tasks, which have not been started.
     tasks = parse_number(environ, "SLURM_STEP_NUM_TASKS", parse_number(environ, "SLURM_NTASKS"))
     nodes = environ["SLURM_STEP_NODELIST"]  # for example node[001-015,020],other
     first_node = re.match(r"([^,\[]+)(?:\[([^,\-\]]+))?", nodes)

@@ -238,9 +238,9 @@ def choose_bind_address(coordinator: str) -> str:
 def _bind_gloo_to_host(host: str) -> None:
     """Let the collectives between CPU devices (gloo) listen on `host`.
 
-    By default gloo listens on the address that the machine's own name resolves to, often that of a
-    network interface. JAX (0.10 to 0.12) has no option for it, but its CPU client takes collectives
-    as an argument.
+    By default gloo listens on the address that the machine's own name resolves to, often a
+    network interface's. JAX (0.10 to 0.12) has no option for it, but its CPU client takes
+    collectives as an argument.
     """
     import jax
     from jax._src import xla_bridge

@@ -84,8 +84,8 @@ def make_rules(config: ElectraConfig) -> Rules:
 def describe_absent_generator(discriminator: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config.json of the generator of a discriminator whose folder has none.
 
-    Its sizes are a third of the discriminator's, or a quarter if the number of heads has no third:
-    those of the paper's three models (table 6).
+    Its sizes are a third of the discriminator's, or a quarter if the number of heads has no third,
+    as in the paper's three models (table 6).
     """
     sizes = {key: discriminator.get(key, absent) for _, key, absent in SIZES}
     if any(type(size) is not int for size in sizes.values()):

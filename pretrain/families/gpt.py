@@ -1,6 +1,6 @@
 """GPT: models/gpt.py, and `OpenAIGPTLMHeadModel` of Hugging Face transformers.
 
-The names of the layers are also those of GPT-2, as is `c_attn`, the one matrix of queries, keys and
+GPT-2 has the same names of layers, and the same `c_attn`, the one matrix of queries, keys and
 values.
 """
 

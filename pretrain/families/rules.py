@@ -78,7 +78,7 @@ class SplitLayout(NamedTuple):
     """One of our leaves in several of their tensors, in the order of the rule's names.
 
     parts: the number of their tensors, which then have equal sizes, or their sizes along `axis`.
-    layout, axis, interleave: those of the one tensor that a `JoinLayout` would make of theirs.
+    layout, axis, interleave: of the one tensor that a `JoinLayout` would make of theirs.
     """
 
     layout: Layout

@@ -103,8 +103,8 @@ def _compute_scores(
 class DecoderScorer(Scorer):
     """Scores with a decoder: a choice follows its prompt in one row.
 
-    A text is tokenized as a whole, and scored from the position where its ids differ from those of
-    the prompt alone. If a piece has the end of the prompt and the beginning of a choice, it is
+    A text is tokenized as a whole, and scored from the position where its ids differ from
+    the prompt's alone. If a piece has the end of the prompt and the beginning of a choice, it is
     scored too, for all choices of the question. An empty prompt is represented by the token that
     ends a text, which GPT (2018) does not have.
     """

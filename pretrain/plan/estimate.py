@@ -131,7 +131,7 @@ def count_bytes_per_chip(
     Returns:
       {parameters, optimizer, batch, temporary, peak, limit, headroom}. The first three follow from
       the shardings, `peak` is the compiler's, and `temporary` is the rest of the peak. The
-      compiler's own size of temporary buffers is that of all buffers, used at any time: it exceeds
+      compiler's own size of temporary buffers counts all buffers, used at any time: it exceeds
       the peak, or is 0.
     """
     sizes = count_held_bytes(program.abstract_state, program.state_shardings, program.batch)
@@ -151,8 +151,8 @@ def estimate_6nd(program: Program, run: Run) -> int:
     """Return the usual estimate of a step's FLOPs: 6 for each matmul weight and each position.
 
     The matmuls of attention scores are not included. A decoder's weights apply to the targets,
-    those of a language model head (and its table) to the predicted positions, those of BERT's
-    other heads and of a classifier to one position a row.
+    a language model head's (and its table's) to the predicted positions, BERT's other
+    heads' and a classifier's to one position a row.
     """
     objective, size = run.data.objective, run.data.batch_size
     rows = objective.count_part_rows(size) if isinstance(objective, Mixed) else {"": size}

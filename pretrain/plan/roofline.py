@@ -73,7 +73,7 @@ def compute_roofline(
 
     Args:
       flops: FLOPs of the whole step on all devices, including recomputation, with the sizes of its
-        matmuls rounded up to those of the matrix units.
+        matmuls rounded up to the matrix units' sizes.
       vector_operations: elementwise operations on one device.
       memory_bytes: bytes that one device moves through HBM.
       exchanges: the exchanges of one step.

@@ -105,7 +105,7 @@ def check_folder(folder: pathlib.Path, write_images: bool) -> None:
     """Raise FileExistsError if a report would replace files of another program or person.
 
     The page of an earlier report, whose head no other page has, allows that it and the images
-    beside it are replaced.
+    next to it are replaced.
     """
     page = folder / REPORT_NAME
     if is_page(page, "report"):

@@ -2,11 +2,11 @@
 
 Skipping concerns one step and happens in the training step itself: `is_finite_step` looks at the
 loss and the gradient norm, and `tree_where` keeps the old parameters and optimizer state bit for
-bit, the count of updates included. So moments, bias correction and learning rate are those of the
+bit, the count of updates included. So moments, bias correction and learning rate follow the
 updates that were made. Only the step number advances, and with it the data.
 
 Returning to a checkpoint concerns a window of skipped steps and is decided by `DivergenceMonitor`:
-parameters and moments come from the checkpoint before the window, and the step number stays that of
+parameters and moments come from the checkpoint before the window, and the step number stays at
 the last step of the window. So the data remain a function of the step alone, also for a run that is
 resumed later; no step number is used twice in checkpoints, metrics or dropout keys; and the
 learning rate continues with the updates that remain.

@@ -154,8 +154,8 @@ def make_evaluation_fn(
 ) -> Callable[..., tuple[dict[str, jax.Array], dict[str, jax.Array], jax.Array | None, Any]]:
     """Return a pure (params, batch, variables={}) -> sums, weights, predictions, new variables.
 
-    The sums and weights are {name: float32 scalar}, the predictions those of
-    `Loss.row_predictions`, or None. There is no dropout. The model's variables are those of the
+    The sums and weights are {name: float32 scalar}, the predictions come from
+    `Loss.row_predictions`, or are None. There is no dropout. The model's variables come from the
     batch before; {}: they begin at zero.
     """
 

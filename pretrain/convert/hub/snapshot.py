@@ -1,6 +1,6 @@
 """Download of the files of a repository that `import` and `prepare` read, into the user's cache.
 
-The Hub declares the names, sizes and hashes of the files of a commit. The names are those of a
+The Hub declares the names, sizes and hashes of the files of a commit. The names come from a
 list, so that no pickle and no code is ever downloaded; the sizes are compared with the disk and
 with the memory before the download, and the files with the hashes after it.
 """

@@ -2,7 +2,7 @@
 
 cuBLAS has its fast kernels for rows that begin at multiples of 16 bytes. The logits of GPT-2's
 50,257 tokens do not: with 47 columns of zeros the logits, their loss and their gradients take 31 ms
-in place of 75 on an H100 (32,768 tokens).
+instead of 75 on an H100 (32,768 tokens).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ BLOCK = 128  # rows that one matmul adds
 def sum_rows(rows_ND: jax.Array, ids_N: jax.Array, num_rows: int) -> jax.Array:
     """Return the sum of the rows of each id, float32 [V, D].
 
-    The rows are sorted by their ids. In a block of sorted rows, a matmul adds those of the same id;
+    The rows are sorted by their ids. In a block of sorted rows, a matmul adds the rows of one id;
     another adds to the last id of a block its rows in later blocks. The sum of an id is then at its
     first row.
 

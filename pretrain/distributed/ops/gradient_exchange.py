@@ -1,9 +1,9 @@
 """Gradients that cross between devices once a step, over the mesh axes `fsdp` and `data`.
 
 With sharding constraints alone, XLA sums the gradient of each layer inside the loop over layers,
-and that of a table once for each of its uses. Here each device computes the gradient of its own
+and a table's gradient once for each of its uses. Here each device computes the gradient of its own
 rows inside `jax.shard_map`: parameters are gathered once, in the dtype of the computation, and
-each gradient is summed once, behind the loops over layers and microbatches. What `fsdp` shards
+each gradient is summed once, after the loops over layers and microbatches. What `fsdp` shards
 arrives as shards.
 """
 
@@ -129,7 +129,7 @@ def find_split_dims(params: Any, mesh: Mesh | AbstractMesh) -> Any:
 def make_gradient_exchange(
     mesh: Mesh, compute_dtype: str, exchange_dtype: str | None = None
 ) -> Callable[[GradientFn], GradientFn]:
-    """Return a function that makes the gradient of a batch from that of the rows of one device.
+    """Return a function that makes the gradient of a batch from the gradient of one device's rows.
 
     The function inside takes parameters in the dtype of the computation. Its model has the hooks of
     `make_model_hooks(..., on_shard=True)`, and its loss gathers nothing.
@@ -137,8 +137,8 @@ def make_gradient_exchange(
     Args:
       mesh: the devices, for which `find_exchange_obstacle` is None.
       compute_dtype: the dtype of the computation.
-      exchange_dtype: the dtype in which gradients are summed over devices; by default that of the
-        computation, in which each device computes its own.
+      exchange_dtype: the dtype in which gradients are summed over devices; by default the
+        computation's, in which each device computes its own.
     """
     rows = BATCH[0]
     wire_dtype = exchange_dtype or compute_dtype

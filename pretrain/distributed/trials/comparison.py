@@ -23,7 +23,7 @@ from pretrain.distributed.trials.attention_calls import MAX_PAIRS, InputDrawer, 
 # Of the norm of an error, over the plain equation's; the largest error may be twice as large.
 MAX_RATIO = 2.0
 # Relative errors that rounding alone explains: half of the distance of bfloat16's numbers, and 32
-# times that of float32's, because a softmax sums hundreds of them.
+# times float32's, because a softmax sums hundreds of them.
 FLOORS = {"bfloat16": 2.0**-9, "float16": 2.0**-12, "float32": 2.0**-18}
 MAX_REASON = 300  # characters
 PARTS = "the output", "the gradient of q", "the gradient of k", "the gradient of v"

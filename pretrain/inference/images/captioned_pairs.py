@@ -92,8 +92,8 @@ class PairFiller(MaskFiller):
     def __call__(self, pairs: Sequence[Pair], places: Sequence[str | None]) -> list[dict[str, Any]]:
         """Return the result of each pair.
 
-        That of a picture is {"filled": caption, "masks": the likeliest words of each mask}, and
-        that of an output {"picture": its file, which is written, "visual_tokens": their numbers}.
+        A picture's is {"filled": caption, "masks": the likeliest words of each mask}, and
+        an output's {"picture": its file, which is written, "visual_tokens": their numbers}.
 
         Raises ValueError, which begins with the place, for a picture that cannot be read, a caption
         without a mask next to a picture, or one that is too long.

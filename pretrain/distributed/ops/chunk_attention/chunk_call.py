@@ -174,7 +174,7 @@ def _call(
 ) -> tuple[jax.Array, ...]:
     """Run a body for the rows, the heads and the groups of chunks.
 
-    others: arrays that the body gets behind the inputs and those of the chunk before.
+    others: arrays that the body gets after the inputs and the inputs of the chunk before.
     """
     B, H, S, _ = inputs.q.shape
     C, n = settings.chunk, settings.chunks_per_program
@@ -222,7 +222,7 @@ def _call(
 def _make_block(x: Any, *, settings: ChunkSettings, is_before: bool = False) -> pl.BlockSpec:
     """Return the block of an array [B, H, S, K], [B, H, 1, S] or [B, H, G, C, K] of a program.
 
-    is_before: that of the chunk before those of the program, which for the first is the last.
+    is_before: the block of the chunk before the program's, which for the first is the last.
     """
     if x.ndim == 5:
         return pl.BlockSpec((1, 1, 1, *x.shape[3:]), lambda b, h, g: (b, h, g, 0, 0))

@@ -72,7 +72,7 @@ class Chunk(NamedTuple):
       q: the queries [C, K].
       k: the keys of the chunk before, then its own, [W, K].
       v: the values of these, [W, K].
-      scores: float32 [W, C], those of hidden pairs and of a query with itself replaced.
+      scores: float32 [W, C], replaced for hidden pairs and for a query with itself.
       is_replaced: which of the scores are replaced, bool [W, C].
       keep: which weights dropout leaves, bool [W, C]; None for all.
     """
@@ -90,7 +90,7 @@ def read_pair(own: Any, previous: Any, i: int, size: int, axis: int) -> jax.Arra
     """Return a block's entries of chunk i - 1 and of chunk i, along an axis of [rows, columns].
 
     own: the block of the chunks of this program.
-    previous: that of the chunk before them.
+    previous: the block of the chunk before them.
     """
 
     def read(block: Any, start: int, stop: int) -> jax.Array:
@@ -170,7 +170,7 @@ def attend_forward(
 ) -> None:
     """Write the outputs [1, 1, chunks C, K] of a program, and log(sum(exp(scores))) of each query.
 
-    previous: the blocks of the chunk before those of the program.
+    previous: the blocks of the chunk before the program's.
     """
     for i in range(settings.chunks_per_program):
         chunk = read_chunk(inputs, previous, i, settings)
@@ -205,7 +205,7 @@ def attend_backward(
     """Write the gradients of a program's queries, keys and values, and of the chunk before them.
 
     total_ref: of the forward pass.
-    delta_ref: the product of each query's output and the gradient of it, less that of its total.
+    delta_ref: the product of each query's output and its gradient, less the gradient of its total.
     previous_dk_ref, previous_dv_ref: float32 [1, 1, 1, C, K], what the program's queries add to
       the gradients of the chunk before.
     dk_sum, dv_sum: float32 [(chunks + 1) C, K], memory of the program.

@@ -170,7 +170,7 @@ def differentiate_distances(
     d_scores: jax.Array,
     settings: Settings,
 ) -> jax.Array:
-    """Return the gradient of the queries of the distances, float32 [K, T]; add that of the latter.
+    """Return the gradient of the queries of the distances, float32 [K, T]; add the distances'.
 
     Args:
       inputs: the blocks of the program.

@@ -37,8 +37,8 @@ def make_keep_tile(
     first = np.uint32(first_key) if isinstance(first_key, int) else first_key.astype(jnp.uint32)
     column = make_iota((shape[0], 1), 0) + first  # of each key
     bits = mix_bits(column * GOLDEN + seed_T)
-    # A TPU's vector unit compares signed numbers: with the sign flipped, their order is that of
-    # the unsigned ones.
+    # A TPU's vector unit compares signed numbers: with the sign flipped, they are ordered like
+    # unsigned ones.
     least = min(round(rate * 2**32), 2**32 - 1) - 2**31
     return jax.lax.bitcast_convert_type(bits ^ SIGN, jnp.int32) >= np.int32(least)
 

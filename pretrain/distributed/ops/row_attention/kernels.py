@@ -152,7 +152,7 @@ def has_rows_of_padding(inputs: Inputs) -> bool:
 def weigh_others(
     inputs: Inputs, head: Head, tile: Tile, keys: slice, weights: Weights, settings: Settings
 ) -> jax.Array:
-    """Return the weights of keys outside of the tile, float32 [keys, T]: those of empty queries."""
+    """Return the weights of keys outside of the tile, float32 [keys, T], for empty queries."""
     M, part = inputs.k.shape[2], tile._replace(keys=keys)
     keep = make_keep(inputs, head, part, settings)
     has_weight = jnp.broadcast_to(weights.is_empty_T, part.shape)

@@ -89,7 +89,7 @@ def _find_reading(
     """Return what a square reads in a window.
 
     Args:
-      tile_number: that of the tile among those of all rows.
+      tile_number: the tile's number among the tiles of all rows.
       number: of the window, from 1.
     """
     start = inputs.windows[number, tile_number]
@@ -140,7 +140,7 @@ def differentiate_windows(
     d_scores: jax.Array,
     settings: Settings,
 ) -> jax.Array:
-    """Return the gradient of the queries of the distances, float32 [K, T]; add that of the latter.
+    """Return the gradient of the queries of the distances, float32 [K, T]; add the distances'.
 
     Arguments: as of `distances.differentiate_distances`; d_scores: of what `score_windows` returns.
     """
@@ -156,7 +156,7 @@ def differentiate_windows(
 
 
 def _clear_others(q: jax.Array, reading: Reading) -> jax.Array:
-    """Return the queries [K, T], with zeros in place of those that another window has."""
+    """Return the queries [K, T], with zeros instead of the queries that another window has."""
     return (q.astype(jnp.float32) * reading.has_window_T).astype(q.dtype)
 
 

@@ -28,7 +28,7 @@ from pretrain.distributed.ops.row_attention.tiles import LANES, Settings, Square
 
 
 class Place(NamedTuple):
-    """A square among those of its row, by bool scalars.
+    """A square among the squares of its row, by bool scalars.
 
     Attributes:
       is_first: whether it is the first of its row.

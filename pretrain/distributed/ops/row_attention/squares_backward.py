@@ -67,11 +67,11 @@ def attend_backward_in_squares(
     *sums: Any,
     settings: Settings,
 ) -> None:
-    """Write the gradients of a head; that of the distances is summed over the rows.
+    """Write the gradients of a head; sum the distances' gradient over the rows.
 
     log_total_ref: of the forward pass.
     delta_ref: the product of each query's output and the gradient of it, [1, 1, 1, L].
-    sums: those of `Sums`.
+    sums: as in `Sums`.
     """
     total = Sums(*sums)
     square, place = find_square(inputs, settings)

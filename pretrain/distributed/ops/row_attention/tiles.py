@@ -229,7 +229,7 @@ def choose_square(
 
     A larger one has fewer programs and corrections, and more pairs that a causal mask hides. Where
     there are distances and no pairs to leave out, the best one computes the fewest scores of keys,
-    those of padding included, and of distances.
+    padding included, and of distances.
 
     Args:
       hides_places: whether a mask hides keys by their position.
