@@ -89,9 +89,16 @@ def test_a_block_is_executed_or_has_a_reason(page):
 def test_a_page_with_commands_begins_with_what_they_need_and_take(page):
     first = (ROOT / page).read_text().partition("```")[0]
     if any(block.language in RUN for block in read_blocks(page)):
-        line = re.search(r"^\*\*Needs\*\* \S.* \*\*Takes\*\* \S.*$", first, re.MULTILINE)
-        table = "| needs |" in first and "| takes |" in first  # pages that were not rewritten yet
-        assert line or table, f"{page} lacks its line: **Needs** ... **Makes** ... **Takes** ..."
+        assert re.search(r"^\*\*Needs\*\* \S.* \*\*Takes\*\* \S.*$", first, re.MULTILINE), (
+            f"{page} lacks its line: **Needs** ... **Makes** ... **Takes** ..."
+        )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_columns_of_tables_have_names(page):
+    """The first column of a table too."""
+    headers = re.findall(r"^\|(.*)\n\|[-|: ]+\|$", (ROOT / page).read_text(), re.MULTILINE)
+    assert [header for header in headers if not header.split("|")[0].strip()] == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
