@@ -16,6 +16,7 @@ from pretrain.api.store_vocabulary import follow_store
 from pretrain.cli.field_pages import write_pages
 from pretrain.cli.generated_page import update_page
 from pretrain.cli.recipes import MARKER, format_list, format_page, group_recipes, print_recipe
+from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.config import Run, find_file, load, to_json
 from pretrain.fields import (
     format_notes,
@@ -32,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config",
         nargs="?",
-        help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
-        "config.json; optional with --fields, none with --list",
+        help=f"{CONFIG_HELP}; optional with --fields, none with --list",
     )
     parser.add_argument(
         "overrides",

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pretrain.api.store_vocabulary import follow_teacher
+from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.command import PROGRAM
 from pretrain.config import Run, load
 from pretrain.inference import random_head
@@ -26,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `distil` to a parser."""
     parser.add_argument(
         "config",
-        help="configuration of the student: a name in configs/, path of a .py file of the same "
-        "form, or a saved config.json",
+        help=f"the student: {CONFIG_HELP}",
     )
     parser.add_argument(
         "--teacher",

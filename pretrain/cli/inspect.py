@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.corpus.json_lines import format_json
+from pretrain.cli.verbs import CONFIG_HELP
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -20,8 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `inspect` to a parser."""
     parser.add_argument(
         "config",
-        help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
-        "config.json",
+        help=CONFIG_HELP,
     )
     parser.add_argument(
         "overrides", nargs="*", metavar="path=value", help="changed fields, e.g. data.store=STORE"

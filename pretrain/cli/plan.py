@@ -17,6 +17,7 @@ from data.corpus.paths import is_remote
 from data.store.atomic import write_atomically
 from pretrain.api.store_vocabulary import follow_store
 from pretrain.cli.output_file import add_overwrite, check_output_file
+from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.config import Run, load
 from pretrain.overrides import ConfigError
 
@@ -27,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plan` to a parser."""
     parser.add_argument(
         "config",
-        help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
-        "config.json",
+        help=CONFIG_HELP,
     )
     parser.add_argument(
         "overrides",

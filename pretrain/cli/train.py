@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from pretrain.api.training import train
+from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.distributed import processes
 from pretrain.terminal import print_error
 from pretrain.training.monitoring.options import TRACKERS
@@ -17,8 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `train` to a parser."""
     parser.add_argument(
         "config",
-        help="name of a configuration in configs/, path of a .py file of the same form, or a saved "
-        "config.json, here or in a bucket",
+        help=f"{CONFIG_HELP}, here or in a bucket",
     )
     parser.add_argument(
         "--workdir", required=True, help="folder of the run; an existing run is resumed"

@@ -208,6 +208,13 @@ def test_every_verb_has_help(verb, capsys):
     assert f"python -m pretrain {verb}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("verb", ["train", "plan", "inspect", "describe", "distil"])
+def test_help_of_a_configuration_points_to_the_list(verb, capsys):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    assert "`describe --list` shows all" in " ".join(capsys.readouterr().out.split())
+
+
 def test_help_of_finetune_names_all_models_that_it_takes(capsys):
     with pytest.raises(SystemExit):
         main(["finetune", "--help"])
