@@ -15,7 +15,9 @@ import datetime
 import os
 import pathlib
 import platform
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +113,11 @@ tokens/s). Held-out rows: {scores["rows"]:,}, with {scores["targets"]:,.0f} targ
 """
     name = args.workdir.name
     add_result(name, text.splitlines(), f"Held-out scores of {name}")
-    write_report([args.workdir], RESULTS / name)
+    (RESULTS / name).mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        write_report([args.workdir], pathlib.Path(folder) / "report")
+        for picture in ("loss.png", "accuracy.png"):
+            shutil.copy(pathlib.Path(folder) / "report" / picture, RESULTS / name / picture)
 
 
 if __name__ == "__main__":
