@@ -72,8 +72,10 @@ class RunLog:
             peak = device_peak and device_peak * num_devices
             self.file = MetricsLog(workdir, start)
             unit = run.data.objective.unit
+            # The peak of a CPU is a short measurement: `report` shows it, the line does not.
+            shown_peak = None if device.platform == "cpu" else peak
             self.progress = ProgressLine(
-                start, run.train.last_step, flops_per_step, peak, unit=unit
+                start, run.train.last_step, flops_per_step, shown_peak, unit=unit
             )
             environment_file.add_start(
                 workdir, start, mesh, jax.process_count(), flops_per_step, peak

@@ -1,5 +1,6 @@
 """The metrics of a run: JSON rows, TensorBoard events, and a progress line for the terminal."""
 
+import collections
 import math
 import os
 import sys
@@ -119,8 +120,15 @@ def compute_mfu(flops: float, seconds: float, peak: float) -> float | None:
     return share if share <= 1 else None
 
 
+WINDOW_SECONDS = 60.0  # over which the speed and the time left are averaged
+
+
 class ProgressLine:
-    """A line of progress: redrawn in place on a terminal, printed every `seconds` elsewhere."""
+    """A line of progress: redrawn in place on a terminal, printed every `seconds` elsewhere.
+
+    Speed and time left are averages over the last minute. The first line has no time left, because
+    the first step holds the compilation.
+    """
 
     def __init__(
         self,
@@ -146,7 +154,8 @@ class ProgressLine:
         self.start, self.stop = start, stop
         self.flops, self.peak = flops_per_step, peak
         self.out, self.unit = out or sys.stderr, unit
-        self.began = self.last = time.perf_counter()
+        self.last = time.perf_counter()
+        self.recent: collections.deque[tuple[float, Mapping[str, Any]]] = collections.deque()
         self.terminal = is_redrawable(self.out)
         self.seconds = 0.2 if self.out.isatty() else 2.0 if self.terminal else seconds
         self.shown = False
@@ -154,6 +163,9 @@ class ProgressLine:
     def show_row(self, row: Mapping[str, Any]) -> None:
         """Show the metrics of a step, unless the last line is too recent."""
         now = time.perf_counter()
+        self.recent.append((now, row))
+        while now - self.recent[0][0] > WINDOW_SECONDS and len(self.recent) > 2:
+            self.recent.popleft()
         if row["step"] < self.stop and now - self.last < self.seconds:
             return
         self.last = now
@@ -161,14 +173,22 @@ class ProgressLine:
             f"step {row['step']:,}/{self.stop:,}",
             f"loss {row['loss']:.4f}",
             f"rate {row['learning_rate']:.2e}",
-            f"{_format_count(row['tokens_per_second'])} {self.unit}/s",
+            f"{_format_count(self._average('tokens_per_second'))} {self.unit}/s",
         ]
-        if self.peak and row["seconds"]:
-            mfu = compute_mfu(self.flops, row["seconds"], self.peak)
+        if self.peak and (seconds := self._average("seconds")):
+            mfu = compute_mfu(self.flops, seconds, self.peak)
             columns.append("MFU unknown" if mfu is None else f"MFU {mfu:.1%}")
-        seconds_per_step = (now - self.began) / (row["step"] - self.start)
-        columns.append(f"{format_duration(seconds_per_step * (self.stop - row['step']))} left")
+        begin, first = self.recent[0]
+        if first["step"] < row["step"]:
+            seconds_per_step = (now - begin) / (row["step"] - first["step"])
+            columns.append(f"{format_duration(seconds_per_step * (self.stop - row['step']))} left")
         self._draw_line("  ".join(columns))
+
+    def _average(self, name: str) -> float:
+        """Return the mean of a metric over the recent steps, weighted by their seconds."""
+        pairs = [(row[name], row["seconds"]) for _, row in self.recent]
+        total = sum(seconds for _, seconds in pairs)
+        return sum(value * seconds for value, seconds in pairs) / total if total else pairs[-1][0]
 
     def print_line(self, text: str) -> None:
         """Print a line of its own between two progress lines."""

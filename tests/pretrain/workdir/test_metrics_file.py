@@ -200,6 +200,8 @@ def test_progress_has_loss_rate_speed_mfu_and_time_left(terminal):
     out = Terminal(terminal)
     progress = ProgressLine(0, 1000, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)
     progress.seconds = 0.0
+    progress.show_row(make_row(499, learning_rate=1e-4, seconds=0.5))
+    assert "left" not in out.text  # the first step holds the compilation
     progress.show_row(make_row(500, learning_rate=1e-4, seconds=0.5))
     progress.print_line("held out")
     progress.show_row(make_row(1000, learning_rate=0.0, seconds=0.5))
@@ -220,10 +222,26 @@ def test_a_step_above_the_peak_has_no_mfu():
     """The peak was measured while something else ran on the machine."""
     out = Terminal(False)
     progress = ProgressLine(0, 2, flops_per_step=2e9, peak=1e9, out=out, seconds=0.0)
-    for step, seconds in ((1, 2.0), (2, 1.9)):
+    for step, seconds in ((1, 2.0), (2, 1.8)):
         progress.show_row(make_row(step, learning_rate=0.0, seconds=seconds))
     first, second = out.text.splitlines()
     assert "MFU 100.0%" in first and "MFU unknown" in second and "%" not in second
+
+
+def test_speed_and_time_left_are_of_the_last_minute(monkeypatch):
+    """A slow first step and a slow start no longer count after a minute."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    out = Terminal(False)
+    progress = ProgressLine(0, 200, flops_per_step=1, peak=None, out=out, seconds=0.0)
+    for step in range(1, 151):
+        seconds = 30.0 if step == 1 else 4.0 if step < 50 else 1.0
+        now[0] += seconds
+        row = make_row(step, learning_rate=0.0, seconds=seconds)
+        progress.show_row(row | {"tokens_per_second": 100 / seconds})
+    lines = out.text.splitlines()
+    assert "left" not in lines[0] and lines[1].endswith("13:12 left")  # 198 steps of 4 s
+    assert lines[-1].endswith("100 tokens/s  0:50 left")
 
 
 def test_progress_is_quiet_between_two_looks(monkeypatch):
@@ -241,9 +259,10 @@ def test_progress_is_quiet_between_two_looks(monkeypatch):
     ("elapsed", "left"), [(1.1, "0:03 left"), (30.5, "1:01 left"), (2000.0, "1:06:40 left")]
 )
 def test_the_time_left_is_never_reported_too_short(monkeypatch, elapsed, left):
-    clock = iter((0.0, elapsed))
+    clock = iter((0.0, 0.0, elapsed))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     out = Terminal(False)
     progress = ProgressLine(10, 40, flops_per_step=1, peak=None, out=out, seconds=0.0)
-    progress.show_row(make_row(20, learning_rate=0.0, seconds=0.5))  # 10 done, 20 to do
+    for step in (10, 20):  # 10 steps, 20 to do
+        progress.show_row(make_row(step, learning_rate=0.0, seconds=0.5))
     assert out.text.endswith(left + "\n")
