@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from data.corpus.buckets import check_bucket
+from data.corpus.other_formats import explain_other_format
 from data.corpus.paths import as_path, is_remote
 from data.corpus.untrusted import check_regular, read_bounded_json
 from data.source import MANIFEST_FILE
@@ -47,7 +48,7 @@ def list_files(
     if not path.name.endswith(wanted):
         raise ValueError(
             f"{name}: a source ends in {', '.join(wanted)}, or is a folder, builtin or tfds:NAME; "
-            f"{remedy}"
+            f"{explain_other_format(name) or remedy}"
         )
     if not is_remote(path):
         check_regular(path, path.stat())

@@ -28,6 +28,7 @@ from typing import Any
 
 from data.corpus import builtin, readers
 from data.corpus.file_lists import get_file_size, get_stat_mtime, get_stat_size, list_files
+from data.corpus.other_formats import explain_other_format
 from data.corpus.paths import TFDS_NAME
 
 DOCUMENT_KINDS = ("file", "block", "record", "pair", "fields")
@@ -181,8 +182,10 @@ def resolve_source(
     remedy = f"--as {formats[0]} reads any file as .{formats[0]} (--as: {', '.join(formats)})"
     paths, ignored = list_files(name, None if file_format else suffixes, remedy)
     if not paths:
+        hint = explain_other_format(ignored[0]) if ignored else ""
         others = (
-            f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...); {remedy}"
+            f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...); "
+            f"{f'the first: {hint}' if hint else remedy}"
             if ignored
             else ""
         )

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.corpus.json_lines import open_text, parse_object, read_lines
+from data.corpus.other_formats import explain_other_format
 from data.corpus.sentences import WHITESPACE
 from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 from data.examples.file_formats import describe_remedy, find_suffix
@@ -114,7 +115,8 @@ def read_records(
     if suffix not in SUFFIXES:
         raise ValueError(
             f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, "
-            f"or one of these and .gz, or tfds:NAME; {describe_remedy(SUFFIXES)}"
+            "or one of these and .gz, or tfds:NAME; "
+            f"{explain_other_format(source) or describe_remedy(SUFFIXES)}"
         )
     if suffix == ".jsonl":
         for place, line in read_lines(source):
