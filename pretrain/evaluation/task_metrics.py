@@ -183,7 +183,7 @@ def find_metric_kind(objective: Any, model: Any) -> tuple[str, int]:
 
     Args:
       objective: the objective of a run, or of one of its tasks.
-      model: the configuration of the model.
+      model: the configuration of the model; None: no head is asked for its classes.
     """
     if isinstance(objective, Text2Text) and (
         objective.questions or objective.scheme or objective.tasks
@@ -198,7 +198,7 @@ def find_metric_kind(objective: Any, model: Any) -> tuple[str, int]:
         )
     if isinstance(objective, Text2Text) and (objective.labels or objective.step):
         return "classification" if objective.labels else "regression", len(objective.labels)
-    return objective.name, model.num_outputs
+    return objective.name, 2 if model is None else model.num_outputs
 
 
 def check_run_metrics(names: Iterable[str], objective: Any, model: Any) -> None:

@@ -325,6 +325,13 @@ def test_a_text_that_is_no_label_is_wrong_and_counted(score_answers, vocabulary,
     }
 
 
+def test_plain_texts_are_scored_without_a_model(score_answers, tmp_path):
+    pytest.importorskip("sacrebleu", reason="the extra `metrics` is not installed")
+    texts = ["the fox and the dog", "a word and another word"]
+    found = score_answers(Text2Text(), ("bleu",), texts, texts, tmp_path / "a")
+    assert found["bleu"] == pytest.approx(100)
+
+
 def test_scores_that_are_written(score_answers, tmp_path):
     spec, right = Text2Text(columns=("t", "s"), step=0.2), ["0.0", "1.2", "4.8", "5.0"]
     found = score_answers(spec, ("pearson",), ["0.2", "nan", "4.0", "a fox"], right, tmp_path / "a")
