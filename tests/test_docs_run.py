@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 FIRST = ["docs/quickstart.md", "docs/training.md"]  # these make the runs that the other pages use
 # Pages in two processes, of about equal time. The second waits for the runs of the first.
 SECOND = ("finetune", "tagging", "questions", "text2text", "mixtures", "inside")
+SECOND += ("pretrain_my_corpus", "one_gpu")
 SECOND = [f"docs/{name}.md" for name in SECOND]
 FILES = [f"docs/adding_a{name}.md" for name in ("_model", "n_objective")]  # tests/test_adding_*.py
 
