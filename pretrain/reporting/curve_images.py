@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -15,6 +16,8 @@ from pretrain.extras import how_to_install
 from pretrain.reporting.curves import Curve, extract_series, list_curves
 from pretrain.reporting.fonts import choose_fonts, describe_missing, using_fonts
 from pretrain.terminal import escape
+
+MEAN_STEPS = 51  # an odd number
 
 
 def draw_curves(
@@ -96,19 +99,20 @@ def _draw_files(
 def _draw_run(
     axes: Any, curve: Curve, rows: Sequence[dict[str, Any]], title: str, color: str
 ) -> None:
-    """Draw a curve of one run: its training smoothed and as it is, and its held-out part."""
+    """Draw a curve of one run: its steps as points with their mean, and its held-out part."""
     if curve.train:
         steps, values = extract_series(rows, curve.train)
+        axes.plot(steps, values, ".", color=color, alpha=0.25, markersize=2)
+        reach, means = average_neighbours(values)
         axes.plot(
-            steps,
-            smooth_values(values),
+            steps[reach : len(steps) - reach],
+            means,
             "o-" if len(steps) == 1 else "-",  # a line through one point is invisible
             color=color,
-            label=f"{title}, training",
+            label=f"{title}, training" + (f" (mean of {2 * reach + 1} steps)" if reach else ""),
             linewidth=1.5,
             markersize=4,
         )
-        axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
     if curve.heldout:
         steps, values = extract_series(rows, curve.heldout)
         axes.plot(
@@ -122,15 +126,12 @@ def _draw_run(
         )
 
 
-def smooth_values(values: Sequence[float], share: float = 0.02) -> list[float]:
-    """Return an exponential moving average that starts at the first value.
+def average_neighbours(values: Sequence[float]) -> tuple[int, list[float]]:
+    """Return (reach, means): each value averaged with `reach` neighbours on either side.
 
-    Args:
-      share: length of the average as a share of the curve.
+    `MEAN_STEPS` values are averaged, fewer of a short curve. The first and last `reach` values have
+    no mean, so the line has one width and no lag.
     """
-    decay = 1 - 1 / max(1.0, share * len(values))
-    result, mean = [], None
-    for value in values:
-        mean = value if mean is None else decay * mean + (1 - decay) * value
-        result.append(mean)
-    return result
+    reach = min(MEAN_STEPS // 2, (len(values) - 1) // 4)
+    sums, width = list(itertools.accumulate(values, initial=0.0)), 2 * reach + 1
+    return reach, [(end - begin) / width for begin, end in zip(sums, sums[width:])]

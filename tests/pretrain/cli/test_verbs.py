@@ -19,7 +19,7 @@ from models import build
 from pretrain.__main__ import VERBS, main
 from pretrain.cli.verbs import explain_disk_error, import_verb, parse_arguments
 from pretrain.config import load
-from pretrain.reporting.curve_images import smooth_values
+from pretrain.reporting.curve_images import average_neighbours
 from pretrain.reporting.curves import extract_series, list_curves
 from pretrain.training.state import init_params
 from pretrain.workdir.goodput import PHASES
@@ -150,8 +150,12 @@ def test_the_curves_are_the_rows(tmp_path):
         "masked_lm_accuracy",
         "heldout_masked_lm_accuracy",
     )
-    assert smooth_values([3.0] * 200) == pytest.approx([3.0] * 200)
-    assert smooth_values([0.0] * 100 + [1.0] * 100)[101] < 0.9
+    assert average_neighbours([3.0] * 200) == (25, pytest.approx([3.0] * 150))
+    line = [float(i) for i in range(200)]  # a centred mean of a line is the line
+    assert average_neighbours(line) == (25, pytest.approx(line[25:-25]))
+    step = average_neighbours([0.0] * 100 + [1.0] * 100)[1]
+    assert step[49] == 0 and step[74] == pytest.approx(25 / 51) and step[100] == 1
+    assert average_neighbours([2.0]) == (0, [2.0])
 
 
 def test_doctor(tmp_path, capsys):
