@@ -4,7 +4,10 @@ A page shows the newest run first and folds the older ones into one history.
 `python -m benchmarks.results_pages` makes all pages again.
 
 A file holds {"title", "introduction", "results": [{"date", "environment", "blocks"}]}, the oldest
-result first. A block is a paragraph of Markdown or a table {"columns", "rows"}.
+result first. A block is a paragraph of Markdown or a table {"columns", "rows"}. A file may hold
+"summary": {"case": columns, "columns": columns}: the page then opens with the newest cells of each
+case and machine, and folds all results. "notes" is Markdown at the end of the page, for figures of
+single runs.
 """
 
 import argparse
@@ -12,7 +15,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 RESULTS = pathlib.Path(__file__).parent / "results"
@@ -61,15 +64,53 @@ def format_block(block: str | dict[str, Any]) -> str:
 
 def format_page(page: dict[str, Any]) -> str:
     """Return a page as Markdown: the newest result, then the older ones, newest first, folded."""
-    newest, *older = reversed(page["results"])
     parts = [f"# {page['title']}", *filter(None, [page["introduction"]])]
-    parts += [f"## {newest['date']}, {newest['environment']}", *map(format_block, newest["blocks"])]
+    newest, *older = reversed(page["results"])
+    if "summary" in page:
+        parts += ["## Newest of each case", format_block(summarise(page))]
+        older = [newest, *older]
+    else:
+        parts += [f"## {newest['date']}, {newest['environment']}"]
+        parts += map(format_block, newest["blocks"])
     if older:
         parts.append("## History")
     for result in older:
         parts.append(f"<details>\n<summary>{result['date']}, {result['environment']}</summary>")
         parts += [*map(format_block, result["blocks"]), "</details>"]
+    parts += filter(None, [page.get("notes", "")])
     return "\n\n".join(parts) + "\n"
+
+
+def name_machine(environment: str) -> str:
+    """Return the processor of an environment, its cores, and its accelerator, if there is one."""
+    processor, *others = environment.split(", ")
+    return ", ".join([processor, *(each for each in others if "cores" in each or "NVIDIA" in each)])
+
+
+def summarise(page: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with the newest cells of each case on each machine, and their newest date.
+
+    A cell is the number in front of the range that a result has in brackets.
+    """
+    case, columns = page["summary"]["case"], page["summary"]["columns"]
+    newest: dict[tuple[str, ...], dict[str, str]] = {}
+    for result in reversed(page["results"]):
+        for block in result["blocks"]:
+            if isinstance(block, str) or not set(case) <= set(block["columns"]):
+                continue
+            for row in block["rows"]:
+                cells = dict(zip(block["columns"], row))
+                key = (name_machine(result["environment"]), *(cells[name] for name in case))
+                found = newest.setdefault(key, {"date": result["date"]})
+                for name in columns:
+                    if value := cells.get(name, "").partition(" (")[0]:
+                        found.setdefault(name, value)
+    rows = [
+        [*key[1:], *(cells.get(name, "") for name in columns), key[0], cells["date"]]
+        for key, cells in sorted(newest.items(), key=lambda item: (item[0][1:], item[0][0]))
+        if any(name in cells for name in columns)
+    ]
+    return {"columns": [*case, *columns, "machine", "date"], "rows": rows}
 
 
 def read_page(name: str) -> dict[str, Any]:

@@ -28,10 +28,34 @@ def test_every_page_agrees_with_its_results(path):
     assert dates == sorted(dates)
 
 
+# Single runs and claims, written by hand, and the plans, which have a record of their own.
+WITHOUT_RESULTS = {"install", "ledger", "long_row_runs", "lstm_runs", "plans", "unknown_tokens"}
+
+
 def test_every_page_has_its_results():
-    assert {path.stem for path in RESULTS.glob("*.md")} == {
-        path.stem for path in RESULTS.glob("*.json")
-    }
+    pages = {path.stem for path in RESULTS.glob("*.md")}
+    assert pages - WITHOUT_RESULTS == {path.stem for path in RESULTS.glob("*.json")}
+    assert pages >= WITHOUT_RESULTS
+
+
+def test_a_summary_has_the_newest_cells_of_each_case_and_machine(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(results_pages, "RESULTS", tmp_path)
+    table = ["| model | ms | ratio |", "|---|---|---|"]
+    for date, machine, row in (
+        ("2026-11-20", "AMD, 2 cores, load 1", "| a | 9 (8 to 9) | 1.5 |"),
+        ("2026-11-21", "AMD, 2 cores, load 3", "| a | 7 |  |"),
+        ("2026-11-21", "Intel, 16 cores, load 3, NVIDIA H100", "| a | 1 | 1.2 |"),
+    ):
+        add_result("speed", [f"## {date}, {machine}", "", *table, row], "Speed")
+    page = results_pages.read_page("speed")
+    page["summary"] = {"case": ["model"], "columns": ["ms", "ratio"]}
+    assert results_pages.summarise(page)["rows"] == [
+        ["a", "7", "1.5", "AMD, 2 cores", "2026-11-21"],
+        ["a", "1", "1.2", "Intel, 16 cores, NVIDIA H100", "2026-11-21"],
+    ]
+    text = format_page(page)
+    assert text.index("## Newest of each case") < text.index("## History")
+    assert text.count("<details>") == 3
 
 
 def test_the_newest_result_comes_first_and_the_others_are_folded(tmp_path, monkeypatch, capsys):
