@@ -34,6 +34,7 @@ SENTINEL_PIECE = re.compile(r"<extra_id_(\d+)>\Z")
 UNUSED_PIECE = re.compile(r"\[unused\d+\]\Z|madeupword\d+\Z")
 WORD_MARKS = "▁Ġ"  # how pieces of SentencePiece and of byte-level BPE write a blank
 BLANK_SIGN = "␣"  # how a token of blanks is shown
+SPACE_SIGNS = {"\n": "⏎", "\r": "␍", "\t": "⇥"}  # how other white space is shown
 # A text whose normalized form is part of the fingerprint.
 PROBE_TEXT = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"
 
@@ -196,14 +197,18 @@ class Vocabulary(abc.ABC):
         return bool(piece) and not piece.strip(WORD_MARKS) and not self.decode([token_id]).strip()
 
     def format_token(self, token_id: int) -> str:
-        """Return the text of one id as a reader sees it: `␣` for each blank of a token of blanks.
+        """Return the text of one id as a reader sees it: a token of white space by its signs.
 
-        A token without a text of its own, such as a part of a character, is shown by its piece.
+        `␣` is a blank, `⏎` the end of a line, `⇥` a tab. A token without a text of its own, such as
+        a part of a character, is shown by its piece.
         """
         piece = self.pieces[token_id]
         if self.is_blank(token_id):
             return BLANK_SIGN * len(piece)
-        text = self.decode([token_id]).strip()
+        whole = self.decode([token_id])
+        text = whole.strip()
+        if whole and not text and not self.special[token_id]:
+            return "".join(SPACE_SIGNS.get(character, BLANK_SIGN) for character in whole)
         return piece if not text or "\ufffd" in text else text.removeprefix("##")
 
     @abc.abstractmethod

@@ -63,3 +63,15 @@ def test_a_probability_that_is_not_a_number_is_null(vocabulary):
         vocabulary, gaps.Gapped(ids, [(3, 0, 1)]), np.array(ids[4:5]), np.full(1, np.nan)
     )
     assert [gap["probability"] for gap in found["gaps"]] == [None]
+
+
+def test_lines_and_tabs_of_byte_bpe_have_signs():
+    """`Ċ` is how byte-level BPE writes the end of a line."""
+    from data.vocabulary.released import read_byte_bpe
+
+    letters = ["Ċ", "ĊĊ", "ĉ", "Ġ", "a", "Ġa", "<|endoftext|>"]
+    vocabulary = read_byte_bpe(
+        json.dumps({piece: i for i, piece in enumerate(letters)}), "#version: 0.2\nĊ Ċ\nĠ a\n"
+    )
+    shown = [vocabulary.format_token(letters.index(piece)) for piece in letters]
+    assert shown == ["⏎", "⏎⏎", "⇥", "␣", "a", "a", "<|endoftext|>"]
