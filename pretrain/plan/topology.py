@@ -5,6 +5,7 @@ None of the TPU's devices has to be present.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -123,7 +124,7 @@ def make_tpu_machine(topology: str, num_slices: int = 1) -> Machine:
         )
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        if any(word in reason.lower() for word in ("libtpu", "not found", "plugin")):
+        if importlib.util.find_spec("libtpu") is None or "libtpu" in reason.lower():
             raise ConfigError(
                 f"--topology {topology} needs the TPU's compiler, which is not installed "
                 f"({reason}). On Linux, install it: {how_to_install('plan')}; or use --mesh N, "

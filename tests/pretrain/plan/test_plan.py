@@ -386,3 +386,18 @@ def test_a_wrong_argument_is_one_error(capsys, monkeypatch, words, message):
     )
     assert main(["plan", "bert_tiny", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_missing_compiler_is_named_with_its_extra(monkeypatch):
+    """JAX says "TPU support not installed", without a word of what to install."""
+    from jax.experimental import topologies
+
+    from pretrain.plan import topology
+
+    def refuse(**options):
+        raise RuntimeError("JAX TPU support not installed; cannot generate TPU topology.")
+
+    monkeypatch.setattr(topologies, "get_topology_desc", refuse)
+    monkeypatch.setattr(topology.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"not installed.*install it: .*\[plan\]"):
+        topology.make_tpu_machine("v4:4x4x1")
