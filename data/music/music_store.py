@@ -15,7 +15,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -186,7 +186,7 @@ def write_music_store(
                 writer.add_lines(split, "pieces.txt", [" ".join(piece.name.split())])
                 count += 1
             report(f"{name}: {count:,} pieces")
-        _check_splits(writer, request)
+        _check_splits(writer, request, noted)
         tokens = [np.diff(source["train"]["tokens"])[0] for source in writer.sources]
         writer.finish(
             [float(count / sum(tokens)) for count in tokens],
@@ -196,14 +196,27 @@ def write_music_store(
     return MusicStore.open(output)
 
 
-def _check_splits(writer: StoreWriter, request: MusicRequest) -> None:
-    """Raise ValueError unless both splits have pieces."""
+def advise_encoding(encoding: str, reasons: Iterable[str]) -> str:
+    """Return how pieces that were left out for these reasons can be read; or ""."""
+    if encoding == "voices" and any("voices with notes" in reason for reason in reasons):
+        return "--encoding events reads pieces of any number of voices"
+    return ""
+
+
+def _check_splits(writer: StoreWriter, request: MusicRequest, noted: Mapping[str, int]) -> None:
+    """Raise ValueError unless both splits have pieces.
+
+    noted: {reason: number of pieces that were left out for it}.
+    """
+    omitted = "".join(f"; left out {count:,}: {reason}" for reason, count in sorted(noted.items()))
+    advice = advise_encoding(request.encoding, noted)
     for split in SPLITS:
         if not writer.totals[split]["documents"]:
             count = sum(total["documents"] for total in writer.totals.values())
             raise ValueError(
                 f"of {count:,} pieces of {', '.join(request.sources)} none is in the {split} "
                 f"split: take more pieces, or another share than --held-out {request.held_out:g}"
+                f"{omitted}{advice and f'; {advice}'}"
             )
 
 

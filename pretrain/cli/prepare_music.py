@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the store and print a summary; return 0."""
-    from data.music.music_store import CHORALES, MusicRequest, write_music_store
+    from data.music.music_store import CHORALES, MusicRequest, advise_encoding, write_music_store
 
     check_local(args.output, "the store")
     request = MusicRequest(tuple(args.sources), args.encoding, args.transpose, args.held_out)
@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{name:<9}{split['documents']:>10,} pieces{split['tokens']:>14,} tokens")
     for reason, entry in store.manifest["noted"].items():
         print(f"noted    {entry['count']:,} left out: {reason} (first: {entry['first']})")
+    if advice := advise_encoding(args.encoding, store.manifest["noted"]):
+        print(f"noted    {advice}")
     print(f"vocab    {store.vocabulary.size:,} ids ({args.encoding})")
     print(f"store    {store.path}")
     return 0

@@ -273,3 +273,21 @@ def test_the_inspection_knows_the_transposition(path, monkeypatch):
         check["name"] for check in inspect_batches(stream, 3)["checks"] if not check["passed"]
     ]
     assert failed == ["rows whose text is not the store's"]
+
+
+def test_music_of_other_voices_alone_is_answered_with_the_other_encoding(tmp_path, capsys):
+    from pretrain.__main__ import main
+
+    for number in range(3):
+        path = tmp_path / f"duet{number}.mid"
+        path.write_bytes(make_midi(make_voice([60 + number]), make_voice([50])))
+    with pytest.raises(
+        ValueError, match="left out 3: 2 voices with notes, not 4; --encoding events reads"
+    ):
+        write_music_store(MusicRequest((str(tmp_path),)), tmp_path / "store")
+    (tmp_path / "four.mid").write_bytes(make_chorale(0))
+    (tmp_path / "other.mid").write_bytes(make_chorale(5))
+    words = ["prepare-music", str(tmp_path), "--output", str(tmp_path / "store")]
+    status = main([*words, "--held-out", "0.5"])
+    printed = capsys.readouterr()
+    assert "--encoding events reads pieces of any number" in printed.out + printed.err, status
