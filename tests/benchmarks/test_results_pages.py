@@ -36,6 +36,7 @@ WITHOUT_RESULTS = {
     "long_row_runs",
     "lstm_runs",
     "plans",
+    "speed_details",
     "unknown_tokens",
 }
 
