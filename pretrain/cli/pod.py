@@ -23,7 +23,7 @@ from pretrain.pod import actions
 from pretrain.pod.environment import build_environment, parse_variables
 from pretrain.pod.gcloud import DryRunPod, GcloudError, Pod, PodRequest
 from pretrain.pod.refusals import find_remedy
-from pretrain.pod.tpu_types import RUNTIMES, count_chips
+from pretrain.pod.tpu_types import RUNTIMES, count_chips, suggest_type
 from pretrain.terminal import print_error
 
 ACTIONS = {
@@ -259,8 +259,8 @@ def make_request(args: argparse.Namespace) -> PodRequest:
         )
         known = ", ".join(f"{name}-N" for name in RUNTIMES)
         raise ValueError(
-            f"--type {args.type}: no runtime is known for it; known types are {known}. Name a "
-            f"runtime with --runtime{hint}"
+            f"--type {args.type}: no runtime is known for it{suggest_type(args.type)}; known types "
+            f"are {known}. Name a runtime with --runtime{hint}"
         )
     if generation in RUNTIMES:
         count_chips(args.type)

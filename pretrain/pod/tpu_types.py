@@ -7,6 +7,7 @@ tests/pretrain/pod/test_manifest_tools.py compares this table with it.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from typing import NamedTuple
@@ -92,7 +93,10 @@ def count_chips(type_name: str) -> tuple[str, int]:
     generation = GENERATIONS.get(found[1]) if found else None
     if not found or not generation:
         known = ", ".join(f"{name}-N" for name in GENERATIONS)
-        raise ValueError(f"--type {type_name}: no such accelerator type; known types are {known}")
+        raise ValueError(
+            f"--type {type_name}: no such accelerator type{suggest_type(type_name)}; known types "
+            f"are {known}"
+        )
     num_chips, rest = divmod(int(found[2]), generation.count_per_chip)
     sizes = range(CHIPS_PER_HOST, generation.max_chips + 1, CHIPS_PER_HOST)
     if rest or not (num_chips in sizes or (num_chips == 1 and found[1] in HAS_ONE_CHIP)):
@@ -103,6 +107,19 @@ def count_chips(type_name: str) -> tuple[str, int]:
             f"multiple of {CHIPS_PER_HOST} chips, {generation.max_chips} at most"
         )
     return found[1], num_chips
+
+
+def suggest_type(type_name: str) -> str:
+    """Return `: did you mean TYPE?` for a misspelt accelerator type, or "" if none is near.
+
+    People say v5e for v5litepod, and leave out the hyphen.
+    """
+    found = re.fullmatch(r"([a-z]+[0-9]+[a-z]*)[-_ ]?([0-9]*)", type_name.lower())
+    if not found:
+        return ""
+    name = {"v5e": "v5litepod", "v5lite": "v5litepod"}.get(found[1], found[1])
+    near = difflib.get_close_matches(name, GENERATIONS, n=1, cutoff=0.65)
+    return f": did you mean {near[0]}-{found[2] or 'N'}?" if near else ""
 
 
 def topology_of(type_name: str, num_chips: int, num_sides: int, topology: str | None) -> str:

@@ -18,6 +18,7 @@ from pretrain.pod import archive
 from pretrain.pod.answers import WorkerReport
 from pretrain.pod.environment import ENVIRONMENT, build_environment
 from pretrain.pod.gcloud import Pod
+from pretrain.pod.tpu_types import suggest_type
 from tests.docs_pages import read_blocks, read_verb, split_commands
 
 STANDINS = pathlib.Path(__file__).parent / "standins"
@@ -678,3 +679,19 @@ def test_a_dry_run_and_a_malformed_env_show_no_value(cloud, capfd):
     for wrong in ("WANDB-API-KEY=hunter2", "hunter2"):
         assert main([*words, "--env", wrong, *TRAIN]) == 2
     assert "hunter2" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("v5e-16", "v5litepod-16"),
+        ("v5litpod-8", "v5litepod-8"),
+        ("v5p32", "v5p-32"),
+        ("V4-32", "v4-32"),
+        ("v6e", "v6e-N"),
+        ("v9-8", ""),
+        ("gpu", ""),
+    ],
+)
+def test_the_nearest_type_is_named(given, meant):
+    assert suggest_type(given) == (f": did you mean {meant}?" if meant else "")
