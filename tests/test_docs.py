@@ -140,7 +140,7 @@ def test_each_field_of_a_configuration_is_explained():
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
 def test_the_pages_are_in_the_menu():

@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ("models", "data", "pretrain", "configs", "benchmarks", "tests")
 MAX_ONE_WORD = 0.30
 MIN_TYPED = 0.90
-MAX_README_LINES = 150
+MAX_README_LINES = 120
 # Words that may not be in the name of a function, class, parameter, variable or attribute.
 BANNED = frozenset("told said kept lies stands dealt spoken".split())
 # Words that are not in docstrings and comments either.
