@@ -102,6 +102,11 @@ class ModelConfig(Config):
         """The layers of each stack, in the order of the computation: encoder, then decoder."""
         return (self.depth,)
 
+    @property
+    def least_vocab(self) -> int:
+        """The smallest vocabulary with which the other sizes fit."""
+        return 1
+
 
 class TakesHead:
     """A model on which a fine-tuning head can be put.

@@ -59,6 +59,11 @@ class TransformerXLConfig(ModelConfig):
             raise ValueError(f"clamp_len is {self.clamp_len}; it must be at least 1, or none")
 
     @property
+    def least_vocab(self) -> int:
+        """One id more than the last cutoff: each cluster has an id."""
+        return max(self.clusters.cutoffs) + 1 if self.clusters else 1
+
+    @property
     def keeps_state(self) -> bool:
         """True: each segment reads the memory of those before it."""
         return True

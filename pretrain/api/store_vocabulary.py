@@ -9,8 +9,8 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from data.corpus.paths import as_path
-from data.store.manifest import MANIFEST_FILE, read_manifest
+from data.corpus.paths import as_path, is_remote
+from data.store.manifest import read_manifest
 from models.config.base import ModelConfig
 from pretrain.config import Run, flatten_config, print_notice, read_settings, validate_run
 
@@ -29,8 +29,9 @@ def follow_store(
     """Return a run whose `model.vocab` fits the vocabulary of `data.store`.
 
     The size of the configuration stays if it was given as an argument, if it is the size of the
-    store's vocabulary or that size padded to whole tiles, if the store is not there, or if the
-    model reads something other than ids. A workdir that exists keeps its own.
+    store's vocabulary or that size padded to whole tiles, if the store is not there, if the model
+    reads something other than ids, or if other sizes do not fit a smaller one, such as the clusters
+    of an adaptive softmax. A workdir that exists keeps its own.
 
     Args:
       run: the run, as loaded.
@@ -51,21 +52,23 @@ def follow_store(
         or is_size_fixed(config, arguments)
     ):
         return run
+    if workdir is None and is_remote(run.data.store):  # nothing is trained: no network is needed
+        return run
     size = read_vocabulary_size(run.data.store)
     if size is None or size <= model.vocab <= pad_vocabulary(size, TILE):
         return run
     recorded = read_recorded_size(workdir) if workdir is not None else None
     vocab = recorded or pad_vocabulary(size, run.mesh.model)
-    if vocab == model.vocab:
+    if vocab == model.vocab or vocab < model.least_vocab <= model.vocab:
         return run
+    resized = dataclasses.replace(run, model=dataclasses.replace(model, vocab=vocab))
+    validate_run(resized)
     if recorded is None:
         report(
             f"{KEY}={vocab} follows {run.data.store}, whose vocabulary has {size:,} ids "
             f"({model.vocab:,} in the configuration)"
         )
-    run = dataclasses.replace(run, model=dataclasses.replace(model, vocab=vocab))
-    validate_run(run)
-    return run
+    return resized
 
 
 def follow_teacher(
@@ -115,9 +118,12 @@ def pad_vocabulary(size: int, devices: int) -> int:
 
 def read_vocabulary_size(store: str) -> int | None:
     """Return the number of ids of a store's vocabulary; None where there is no such store."""
-    if not store or not (as_path(store) / MANIFEST_FILE).exists():
+    if not store:
         return None
-    vocabulary = read_manifest(as_path(store)).get("vocabulary")
+    try:
+        vocabulary = read_manifest(as_path(store)).get("vocabulary")
+    except FileNotFoundError:
+        return None
     size = vocabulary.get("size") if isinstance(vocabulary, dict) else None
     return size if type(size) is int and size > 0 else None
 

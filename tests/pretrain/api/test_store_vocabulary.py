@@ -95,3 +95,14 @@ def test_a_broken_store_is_named(tmp_path):
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises((ValueError, ConfigError), match=r"manifest\.json is broken"):
         follow("bert_base", tmp_path)
+
+
+def test_sizes_that_need_a_larger_vocabulary_keep_it(store):
+    """Transformer-XL's clusters end at 2,048 ids."""
+    assert follow("transformer_xl_tiny", store(600)) == (4096, [])
+    assert follow("transformer_xl_tiny", store(5000))[0] == 5120
+
+
+def test_a_store_in_a_bucket_is_not_asked_where_nothing_is_trained():
+    run = load("bert_base", ["data.store=gs://no-such-bucket-anywhere/store"])
+    assert follow_store(run, "bert_base", []) == run
