@@ -15,7 +15,7 @@ OF_OTHERS = frozenset({"unrecognized arguments"})
 
 
 def list_messages() -> list[str]:
-    """Return the quoted messages: the first column of the tables headed `message` or `symptom`."""
+    """Return all quoted messages of the first column of tables headed `message` or `symptom`."""
     messages, inside = [], False
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if re.match(r"\| (message|symptom) \|", line):
@@ -23,7 +23,7 @@ def list_messages() -> list[str]:
         elif not line.startswith("|"):
             inside = False
         elif inside:
-            messages += re.findall(r"^\| `([^`]+)`", line)
+            messages += re.findall(r"`([^`]+)`", line.split(" | ")[0])
     return messages
 
 
