@@ -126,8 +126,8 @@ WINDOW_SECONDS = 60.0  # over which the speed and the time left are averaged
 class ProgressLine:
     """A line of progress: redrawn in place on a terminal, printed every `seconds` elsewhere.
 
-    Speed and time left are averages over the last minute. The first line has no time left, because
-    the first step holds the compilation.
+    Speed and time left are averages over the last minute, without the first step, which holds the
+    compilation. The first line has no time left.
     """
 
     def __init__(
@@ -185,8 +185,13 @@ class ProgressLine:
         self._draw_line("  ".join(columns))
 
     def _average(self, name: str) -> float:
-        """Return the mean of a metric over the recent steps, weighted by their seconds."""
+        """Return the mean of a metric over the recent steps, weighted by their seconds.
+
+        The window begins at the end of its first step, which counts only while it is alone: the
+        first step of a start holds the compilation.
+        """
         pairs = [(row[name], row["seconds"]) for _, row in self.recent]
+        pairs = pairs[1:] or pairs
         total = sum(seconds for _, seconds in pairs)
         return sum(value * seconds for value, seconds in pairs) / total if total else pairs[-1][0]
 

@@ -244,6 +244,19 @@ def test_speed_and_time_left_are_of_the_last_minute(monkeypatch):
     assert lines[-1].endswith("100 tokens/s  0:50 left")
 
 
+@pytest.mark.parametrize("start", [0, 50])
+def test_the_first_step_of_a_start_counts_for_no_speed(start):
+    """It holds the compilation, and would outweigh all other steps of the first minute."""
+    out = Terminal(False)
+    progress = ProgressLine(start, 99, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)
+    for step, seconds in ((start + 1, 25.0), (start + 2, 0.5), (start + 3, 0.5)):
+        row = make_row(step, learning_rate=0.0, seconds=seconds)
+        progress.show_row(row | {"tokens_per_second": 10_000 / seconds})
+    first, second, third = out.text.splitlines()
+    assert "  400 tokens/s  MFU 0.8%" in first  # nothing better is known
+    assert "  20k tokens/s  MFU 40.0%  " in second and "  20k tokens/s  MFU 40.0%  " in third
+
+
 def test_progress_is_quiet_between_two_looks(monkeypatch):
     """Every 15 seconds if the output is not a terminal, and always at the last step."""
     clock = iter((100.0, 101.0, 114.9, 115.0, 116.0, 117.0))
