@@ -89,7 +89,7 @@ make_environment() {
 
 # Print the extra of setup.cfg for this machine's accelerator, or nothing. JAX_PLATFORMS=cpu selects none, CLOZE_ACCELERATOR selects
 # one (tpu, cuda13, cuda12, cpu). Only tests set CLOZE_DEVICE_ROOT, to a folder with stand-ins for /dev, /proc and /sys.
-find_accelerator() { .venv/bin/python -S -m pretrain.distributed.accelerator_detection --root "${CLOZE_DEVICE_ROOT:-/}"; }
+find_accelerator() { .venv/bin/python -S -m pretrain.processes.accelerator_detection --root "${CLOZE_DEVICE_ROOT:-/}"; }
 
 # Uninstall the plugin of the other CUDA version: JAX loads every plugin it finds, and two would both register as the GPU backend.
 remove_other_cuda() {

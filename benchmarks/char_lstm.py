@@ -33,8 +33,8 @@ from benchmarks.harness import (
 from benchmarks.results_pages import add_result
 from models import build
 from models.layers.cache import CARRY
-from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.trained import Trained, open_trained
+from pretrain.kernels.model_hooks import make_local_hooks
+from pretrain.workdir.trained import Trained, open_trained
 
 NAME = "char_lstm"
 BYTES_AT_ONCE = 1_024

@@ -48,7 +48,7 @@ from models.config.gpt2 import Gpt2Config  # noqa: E402
 from models.config.t5 import T5Config  # noqa: E402
 from models.generation.decoding import continue_prompts, generate, unstack_model  # noqa: E402
 from pretrain.convert.read_write import find_converter  # noqa: E402
-from pretrain.distributed.model_hooks import make_local_hooks  # noqa: E402
+from pretrain.kernels.model_hooks import make_local_hooks  # noqa: E402
 
 T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, head_width=64, mlp=2048)
 MODELS = {"GPT-2 small": Gpt2Config(), "T5-small": T5_SMALL}

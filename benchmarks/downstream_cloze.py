@@ -19,14 +19,14 @@ from benchmarks.step_cloze import compute_loss
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.config import override_run
-from pretrain.distributed.device_feed import prefetch_to_devices
-from pretrain.distributed.sharding import make_mesh
 from pretrain.finetune.start import make_initial_params
-from pretrain.inference.trained import open_trained
+from pretrain.mesh.device_feed import prefetch_to_devices
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.state import create_state
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import open_trained
 
 
 def serve_requests() -> dict[str, Any]:

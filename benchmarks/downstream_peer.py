@@ -73,8 +73,8 @@ def write_inputs(
     from data.store.reader import Store
     from pretrain.convert.read_write import write_model
     from pretrain.finetune.start import make_initial_params
-    from pretrain.inference.trained import open_trained
     from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.trained import open_trained
 
     run, pretrained = read_run(workdir), open_trained(encoder)
     store = Store.open(run.data.store)

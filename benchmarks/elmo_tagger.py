@@ -49,8 +49,8 @@ from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train_tagger
 from benchmarks.results_pages import add_result
 from data.corpus.json_lines import format_json_lines, read_json_lines
 from data.examples import tag_schemes, tagged_sentences
-from pretrain.inference.trained import open_trained
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import open_trained
 
 EPOCHS, RANDOM_WIDTH = 8, 128
 # A word, one that begins with an apostrophe, or a mark.

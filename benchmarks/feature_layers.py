@@ -41,8 +41,8 @@ from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train_tagger
 from benchmarks.results_pages import add_result
 from data.examples import tag_schemes, tagged_sentences
 from pretrain.inference.hidden_states import COMBINATIONS
-from pretrain.inference.trained import open_trained
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import open_trained
 
 if TYPE_CHECKING:
     from data.examples.tagged_sentences import Sentence

@@ -19,15 +19,15 @@ from data.examples import tagged_sentences
 from data.store.atomic import replace_file
 from models import build
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.hidden_states import COMBINATIONS, extract_features
-from pretrain.inference.trained import open_trained
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.state import init_params
+from pretrain.workdir.trained import open_trained
 
 if TYPE_CHECKING:
     from data.examples.tagged_sentences import Sentence
     from data.vocabulary.base import Vocabulary
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 def split_sentences(

@@ -102,7 +102,7 @@ def measure_point(point: Point, steps: int) -> dict[str, Any]:
     import jax.numpy as jnp
 
     from pretrain.config import Mesh
-    from pretrain.distributed.sharding import make_mesh
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.training.program import make_program
 
     mesh = make_mesh(Mesh(point["devices"]))

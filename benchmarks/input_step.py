@@ -47,8 +47,8 @@ from data.store.reader import Store
 from data.tensorflow_import import import_tensorflow
 from data.tf_dataset import GROUP_TOKENS, build_many
 from pretrain.config import load
-from pretrain.distributed.device_feed import prefetch_to_devices
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.device_feed import prefetch_to_devices
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.program import Program, make_program
 
 ROW_KINDS = ("documents", "packed")

@@ -32,7 +32,7 @@ from benchmarks.results_pages import add_result
 from models import build
 from models.config.bert import BertConfig
 from models.config.linformer import LinformerConfig
-from pretrain.distributed.model_hooks import make_local_hooks
+from pretrain.kernels.model_hooks import make_local_hooks
 
 NAME = "linformer_savings"
 TOKENS = 4_096  # of a batch

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from models import build
-from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.families import FAMILIES
+from pretrain.kernels.model_hooks import make_local_hooks
 
 SEGMENT = 512  # [tokens] of a segment of a Transformer-XL, and of its memory
 WIDTH, HEAD_WIDTH = 128, 64

@@ -4,7 +4,7 @@
 
 Each row compiles the whole step of a configuration for a TPU slice, with libtpu on this machine's
 CPU: with the logits of all tokens at once or in parts (`pretrain/training/cross_entropy.py`), and
-with XLA's attention or Splash attention (`pretrain/distributed/ops/attention_kernels.py`). Nothing
+with XLA's attention or Splash attention (`pretrain/kernels/attention_kernels.py`). Nothing
 runs: bytes are the compiler's, times are the bounds of `plan`. Writes
 benchmarks/results/memory.md.
 """
@@ -60,8 +60,8 @@ def measure_variant(
       {fits, needed, kernels} if it does not fit.
     """
     from pretrain.config import load
-    from pretrain.distributed.ops.softmax import attend
-    from pretrain.distributed.sharding import make_mesh
+    from pretrain.kernels.softmax import attend
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.plan import topology as machines
     from pretrain.plan.compile import compile_update
     from pretrain.plan.hlo import HloModule
@@ -72,7 +72,7 @@ def measure_variant(
     run, machine = load(config, list(overrides)), machines.make_tpu_machine(topology)
     mesh = make_mesh(run.mesh, machine.devices)
     options: dict[str, Any] = {"scores_at_once": math.inf} if all_scores_at_once else {}
-    patch = mock.patch("pretrain.distributed.model_hooks.make_attend", return_value=attend)
+    patch = mock.patch("pretrain.kernels.model_hooks.make_attend", return_value=attend)
     with patch if use_xla_attention else contextlib.nullcontext():
         program = make_program(run, mesh, **options)
     compiled = compile_update(run, mesh, program)

@@ -78,7 +78,7 @@ def serve_requests(case: Mapping[str, Any]) -> dict[str, Any]:
     from data.pipeline import Stream
     from data.store.reader import Store
     from pretrain.config import Mesh
-    from pretrain.distributed.sharding import make_mesh
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.training.program import make_program
 
     run = make_config(case)

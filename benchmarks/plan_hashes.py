@@ -17,7 +17,7 @@ COUNTING = (
         for name in ("vector_operations", "pallas_calls", "floor", "work")
     ),
     *("pretrain/plan/roofline.py", "pretrain/plan/topology.py", "pretrain/training/flops.py"),
-    *("pretrain/training/accelerators.py", "pretrain/distributed/ops/pair_scopes.py"),
+    *("pretrain/training/accelerators.py", "pretrain/kernels/pair_scopes.py"),
 )
 COUNTING_FUNCTIONS = {
     "pretrain.plan.estimate": ("plan_run", "count_step", "compute_bounds"),
@@ -48,7 +48,7 @@ def hash_program(config: str, topology: str, overrides: Sequence[str]) -> str:
     import jax
 
     from pretrain.config import load
-    from pretrain.distributed.sharding import make_mesh
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.plan.topology import make_tpu_machine
     from pretrain.training.program import make_program
 

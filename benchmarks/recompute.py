@@ -5,7 +5,7 @@
 
 Four ways to compute the training step of a configuration:
 
-    by hand    the operations of `pretrain/distributed/ops`
+    by hand    the operations of `pretrain/kernels`
     policy     the same matmuls and dropout; `nn.remat` around each layer saves the outputs of
                linear maps and the softmax's weights
     plain      the same matmuls and dropout, with the residuals that JAX chooses
@@ -38,8 +38,8 @@ from benchmarks.results_pages import add_result
 from data.mixed import map_shapes
 from models.layers import ops
 from pretrain.config import Mesh, Run, load
-from pretrain.distributed import model_hooks
-from pretrain.distributed.sharding import make_mesh
+from pretrain.kernels import model_hooks
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.program import Program, make_program
 
 LENGTH = "data.objective.length=128"
@@ -109,7 +109,7 @@ def use_operations(operations: ops.Ops, has_policy: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(model_hooks, "OPS", operations))
         stack.enter_context(
-            mock.patch("pretrain.distributed.ops.attention_kernels.attend", operations.attend)
+            mock.patch("pretrain.kernels.attention_kernels.attend", operations.attend)
         )
         if has_policy:
             stack.enter_context(

@@ -44,7 +44,7 @@ from models.layers.long_rows.hashed_attention import (
 from models.layers.long_rows.key_chunks import OWN_SCORE, KeyChunks
 from models.layers.masks import make_causal_mask
 from models.layers.ops import attend
-from pretrain.distributed.model_hooks import make_local_hooks
+from pretrain.kernels.model_hooks import make_local_hooks
 
 NAME = "reformer"
 SYMBOLS, ROWS, EVALUATED = 128, 32, 512

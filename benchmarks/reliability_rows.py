@@ -55,7 +55,7 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         [
             "tests/pretrain/workdir/test_checkpoints.py::"
             "test_what_was_saved_on_one_mesh_is_restored_on_another",
-            "tests/pretrain/distributed/test_hosts.py::"
+            "tests/pretrain/processes/test_hosts.py::"
             "test_two_processes_make_the_run_of_one_and_four_continue_it",
         ],
     ),
@@ -65,7 +65,7 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         "the stacks of all threads, status 75, all out within 5 s of the limit; no false alarm",
         [
             "tests/faults/test_hung.py",
-            "tests/pretrain/distributed/test_hosts.py::"
+            "tests/pretrain/processes/test_hosts.py::"
             "test_a_host_that_hangs_is_named_and_the_others_leave",
         ],
     ),
@@ -182,7 +182,7 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         "holder's host, process and time; no child goes on writing",
         [
             "tests/faults/test_two_writers.py",
-            "tests/pretrain/workdir/test_lease.py",
+            "tests/pretrain/workdir/leases/test_lease.py",
             "tests/data/store/test_atomic.py",
         ],
     ),
@@ -238,7 +238,7 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         "none reaches stdout or stderr; JSON stays exact",
         [
             "tests/faults/test_terminal_sequences.py",
-            "tests/pretrain/test_terminal.py",
+            "tests/pretrain/host/test_terminal.py",
         ],
     ),
     31: (
@@ -294,7 +294,7 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
         "gradients, NaN or an error, hangs, or aborts the process; its memory torn",
         "left out before the first step, with the reason; the next one computes",
         [
-            "tests/pretrain/distributed/test_trials.py",
+            "tests/pretrain/kernels/test_trials.py",
             "tests/pretrain/training/test_trusted_program.py",
         ],
     ),

@@ -1,4 +1,4 @@
-"""Time the comparison of replicated state between devices (pretrain/distributed/replica_check.py).
+"""Time the comparison of replicated state between devices (pretrain/mesh/replica_check.py).
 
     XLA_FLAGS=--xla_force_host_platform_device_count=8 \\
       python -m benchmarks.replicas [--config bert_mini] [path=value ...]
@@ -20,8 +20,8 @@ import jax.numpy as jnp
 
 from benchmarks.harness import int_at_least, report_errors
 from pretrain.config import load
-from pretrain.distributed.replica_check import ReplicaCheck
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.replica_check import ReplicaCheck
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.program import make_program
 
 

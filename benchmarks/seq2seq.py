@@ -43,8 +43,8 @@ from benchmarks.translate import LENGTH, TEST, list_files, prepare_store, read_l
 from models.generation.decoding import BeamSearch, Greedy
 from pretrain.api.evaluating import evaluate_checkpoint
 from pretrain.inference.text_generation import TranslationWriter
-from pretrain.inference.trained import open_trained
 from pretrain.workdir import metrics_file
+from pretrain.workdir.trained import open_trained
 
 NAME, LANGUAGES, VOCAB = "seq2seq", ("en", "de"), 2000
 EDGES = (0, 9, 12, 16)  # words of a source; the last group has no end

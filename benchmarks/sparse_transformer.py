@@ -29,7 +29,7 @@ from benchmarks.harness import format_command, format_spread, format_title, int_
 from benchmarks.results_pages import add_result
 from models import build
 from pretrain.config import load
-from pretrain.distributed.model_hooks import make_local_hooks
+from pretrain.kernels.model_hooks import make_local_hooks
 
 NAME = "sparse_transformer"
 PAPER = {"dense": 1.31, "fixed": 0.55, "strided": 0.35}  # seconds an iteration, 12,288 positions

@@ -66,7 +66,7 @@ def serve_requests() -> dict[str, Any]:
     import numpy as np
 
     from pretrain.config import Mesh
-    from pretrain.distributed.sharding import make_mesh
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.training.program import make_program
 
     folder = pathlib.Path(case["folder"])

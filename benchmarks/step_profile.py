@@ -67,7 +67,7 @@ def serve_requests() -> dict[str, Any]:
 
     from benchmarks.step_cloze import get_peak_flops, make_config
     from pretrain.config import Mesh
-    from pretrain.distributed.sharding import make_mesh
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.training import flops
     from pretrain.training.program import make_program
 

@@ -10,7 +10,7 @@ import dataclasses
 import random
 import signal
 
-from pretrain.distributed.watchdog import HUNG
+from pretrain.processes.watchdog import HUNG
 
 STEPS, SAVE_EVERY, EVALUATE_EVERY, KEEP = 96, 4, 8, 3
 BATCH_SIZE, DEVICES = 8, 2

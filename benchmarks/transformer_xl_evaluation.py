@@ -37,7 +37,7 @@ from benchmarks.results_pages import add_result
 from models import build
 from models.layers.cache import SEGMENT_MEMORY
 from pretrain.config import load
-from pretrain.distributed.model_hooks import make_local_hooks
+from pretrain.kernels.model_hooks import make_local_hooks
 
 NAME = "transformer_xl_evaluation"
 PAPER = {800: 363, 1_800: 773, 2_800: 1_409, 3_800: 1_874}  # attention length: times faster

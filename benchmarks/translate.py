@@ -45,8 +45,8 @@ from models.generation.decoding import BeamSearch, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
 from pretrain.api.evaluating import evaluate_checkpoint  # noqa: E402
 from pretrain.inference.text_generation import TranslationWriter  # noqa: E402
-from pretrain.inference.trained import Trained, open_trained  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
+from pretrain.workdir.trained import Trained, open_trained  # noqa: E402
 
 CONFIG, TEST = "transformer_multi30k", "test_2016_flickr"
 LENGTH = 64  # tokens of a translation at most

@@ -50,8 +50,8 @@ from benchmarks.results_pages import add_result
 from benchmarks.translate import run_verb
 from pretrain.inference.batching import pad_rows
 from pretrain.inference.images.captioned_pairs import ROUNDS, PairFiller
-from pretrain.inference.trained import open_trained
 from pretrain.workdir import metrics_file
+from pretrain.workdir.trained import open_trained
 
 NAME = "words_and_pictures"
 

@@ -139,7 +139,7 @@ def change_settings(settings: configparser.ConfigParser) -> None:
 
 def load_rename_imports() -> Callable[[str, Mapping[str, str]], str]:
     """Return `rename_imports` of the sources, without importing the packages around it."""
-    path = ROOT / "pretrain" / "convert" / "renamed_imports.py"
+    path = ROOT / "pretrain" / "publish" / "renamed_imports.py"
     spec = importlib.util.spec_from_file_location("renamed_imports", path)
     assert spec is not None and spec.loader is not None  # there is a loader for the suffix .py
     module = importlib.util.module_from_spec(spec)

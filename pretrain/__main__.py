@@ -15,20 +15,20 @@ from pretrain.cli.verbs import (
     is_result_printed,
     parse_arguments,
 )
-from pretrain.distributed import process_identity, processes
-from pretrain.distributed.hang_notice import exit_after_error
-from pretrain.distributed.watchdog import exit_soon
-from pretrain.hiding import find_hiding_file, find_missing_folder
-from pretrain.jax_settings import check_jax_settings, explain_jax_error
-from pretrain.library_messages import silence_libraries
-from pretrain.lost_output import (
+from pretrain.host.hiding import find_hiding_file, find_missing_folder
+from pretrain.host.library_messages import silence_libraries
+from pretrain.host.lost_output import (
     discard_output,
     guard_output,
     has_failed,
     is_guarded,
     open_missing_streams,
 )
-from pretrain.terminal import escape_output, print_error
+from pretrain.host.terminal import escape_output, print_error
+from pretrain.processes import process_identity, processes
+from pretrain.processes.hang_notice import exit_after_error
+from pretrain.processes.watchdog import exit_soon
+from pretrain.settings.jax_settings import check_jax_settings, explain_jax_error
 from pretrain.training.memory.exhaustion import explain_exhausted_command
 
 

@@ -19,9 +19,21 @@ from typing import Any
 from data.config import Data as Data  # for configuration files, as the sections below
 from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, check_scheme, is_remote
-from pretrain.command import PROGRAM, explain_missing_module
-from pretrain.fields import list_dropped
-from pretrain.overrides import (
+from pretrain.host.command import PROGRAM, explain_missing_module
+from pretrain.run import SECTION_CLASSES, Run, validate_run
+from pretrain.run import TRAINED_BY as TRAINED_BY
+from pretrain.settings import Adafactor as Adafactor
+from pretrain.settings import AdamW as AdamW
+from pretrain.settings import Checkpoint as Checkpoint
+from pretrain.settings import Evaluate as Evaluate
+from pretrain.settings import Guard as Guard
+from pretrain.settings import Lamb as Lamb
+from pretrain.settings import Limits as Limits
+from pretrain.settings import Mesh as Mesh
+from pretrain.settings import Optimizer as Optimizer
+from pretrain.settings import Train as Train
+from pretrain.settings.fields import list_dropped
+from pretrain.settings.overrides import (
     ConfigError,
     apply_overrides,
     check_types,
@@ -30,18 +42,6 @@ from pretrain.overrides import (
     show_value,
     to_plain,
 )
-from pretrain.run import SECTION_CLASSES, Run, validate_run
-from pretrain.run import TRAINED_BY as TRAINED_BY
-from pretrain.schema import Adafactor as Adafactor
-from pretrain.schema import AdamW as AdamW
-from pretrain.schema import Checkpoint as Checkpoint
-from pretrain.schema import Evaluate as Evaluate
-from pretrain.schema import Guard as Guard
-from pretrain.schema import Lamb as Lamb
-from pretrain.schema import Limits as Limits
-from pretrain.schema import Mesh as Mesh
-from pretrain.schema import Optimizer as Optimizer
-from pretrain.schema import Train as Train
 
 # The format of a workdir: of its config.json and of its checkpoints. It is raised when fields,
 # parameter paths or files change so that earlier ones cannot be read. A config.json of format 1

@@ -23,9 +23,7 @@ from models.config.heads import (
     TaggerConfig,
 )
 from pretrain.families import FAMILIES
-from pretrain.fields import list_sections
-from pretrain.overrides import ConfigError
-from pretrain.schema import (
+from pretrain.settings import (
     AdamW,
     Checkpoint,
     Evaluate,
@@ -35,6 +33,8 @@ from pretrain.schema import (
     Optimizer,
     Train,
 )
+from pretrain.settings.fields import list_sections
+from pretrain.settings.overrides import ConfigError
 
 
 def find_objectives(own: tuple[type[Objective], ...]) -> tuple[type[Objective], ...]:

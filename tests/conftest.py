@@ -55,7 +55,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # end at about the same time.
 LONGEST = (
     "pretrain/training/test_step.py",
-    "pretrain/distributed/test_hosts.py",
+    "pretrain/processes/test_hosts.py",
     "faults/test_two_writers.py",
     "pretrain/training/test_loop.py",
     "faults/test_damaged_checkpoint.py",
@@ -88,7 +88,7 @@ WHOLE = (
 SLOW = (
     *("benchmarks", "faults", "models", "pretrain/cli", "pretrain/convert"),
     *("pretrain/finetune", "pretrain/inference", "pretrain/plan", "pretrain/training"),
-    *("pretrain/distributed/ops", "pretrain/evaluation"),
+    *("pretrain/kernels", "pretrain/evaluation"),
 )
 
 

@@ -46,8 +46,8 @@ MUTATIONS = {
         "pretrain/training/optimizers/adamw.py", "mask=make_weight_decay_mask,", "mask=None,", "tests/pretrain/training/test_optimizers.py"
     ),
     "batch axes in the other order": Mutation(
-        "pretrain/distributed/sharding.py", 'BATCH = P(("fsdp", "data"))', 'BATCH = P(("data", "fsdp"))',
-        "tests/pretrain/distributed/test_sharding.py tests/pretrain/distributed/test_device_feed.py",
+        "pretrain/mesh/sharding.py", 'BATCH = P(("fsdp", "data"))', 'BATCH = P(("data", "fsdp"))',
+        "tests/pretrain/mesh/test_sharding.py tests/pretrain/mesh/test_device_feed.py",
     ),
     "infinite loss taken for sound": Mutation(
         "pretrain/training/divergence.py", "is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)", "is_finite = jnp.isfinite(norm)", "tests/pretrain/training/test_divergence.py"

@@ -56,9 +56,9 @@ from pretrain.convert.read_write import (
     find_converter,
     open_model,
 )
-from pretrain.distributed.ops.hash_dropout import drop_by_hash
-from pretrain.distributed.sharding import make_batch_sharding, make_mesh, make_replicated_sharding
 from pretrain.families import find_family
+from pretrain.kernels.hash_dropout import drop_by_hash
+from pretrain.mesh.sharding import make_batch_sharding, make_mesh, make_replicated_sharding
 from pretrain.training.losses import LossOptions
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program

@@ -80,7 +80,7 @@ class Elman(nn.Module):
         )
 
 
-ROWS = (  # of pretrain.distributed.sharding.PARAMETERS
+ROWS = (  # of pretrain.mesh.sharding.PARAMETERS
     (r"read/kernel", ("embed", None)),
     (r"read/bias", (None,)),
     (r"hidden/kernel", ("embed", None)),
@@ -90,7 +90,7 @@ ROWS = (  # of pretrain.distributed.sharding.PARAMETERS
 def register_model():
     """Register the model with the configurations, `models.build` and the sharding table."""
     from pretrain import config
-    from pretrain.distributed import sharding
+    from pretrain.mesh import sharding
 
     sys.modules["models.elman"] = sys.modules[__name__]
     config.TRAINED_BY[ElmanConfig] = (CausalLm,)

@@ -25,7 +25,7 @@ run("export", "--workdir", "imported", "--output", "hf_again")
 
 import numpy as np
 from models import build
-from pretrain.inference.trained import open_trained
+from pretrain.workdir.trained import open_trained
 trained = open_trained("imported")
 tokens = np.arange(8, 24).reshape(1, 16)
 logits, _ = build(trained.run.model).apply({"params": trained.params}, tokens, tokens > 0)

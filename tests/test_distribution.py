@@ -137,7 +137,7 @@ def test_no_module_names_a_package_of_the_checkout(files):
                 named = SOURCE.search(node.value)
                 assert not named or named[1] in KEYS or named[1] not in modules, (
                     f"{name}, line {node.lineno}: {node.value!r} names a module: derive it from "
-                    "__package__ or pretrain/command.py"
+                    "__package__ or pretrain/host/command.py"
                 )
 
 

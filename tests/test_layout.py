@@ -40,26 +40,10 @@ ORDER = {
         *("data.mixed_stream", "data.composed"),
     ),
     "pretrain": (
-        *(
-            "pretrain.command",
-            "pretrain.hiding",
-            "pretrain.host_memory",
-            "pretrain.lost_output",
-            "pretrain.terminal",
-            "pretrain.console",
-            "pretrain.extras",
-            "pretrain.library_messages",
-            "pretrain.overrides",
-            "pretrain.jax_settings",
-            "pretrain.fields",
-            "pretrain.schema",
-            "pretrain.families",
-            "pretrain.run",
-            "pretrain.config",
-            "pretrain.distributed",
-        ),
-        *("pretrain.workdir", "pretrain.reporting", "pretrain.convert", "pretrain.inference"),
-        *("pretrain.evaluation", "pretrain.training", "pretrain.publish", "pretrain.finetune"),
+        *("pretrain.host", "pretrain.settings", "pretrain.families", "pretrain.run"),
+        *("pretrain.config", "pretrain.processes", "pretrain.mesh", "pretrain.kernels"),
+        *("pretrain.workdir", "pretrain.reporting", "pretrain.convert", "pretrain.evaluation"),
+        *("pretrain.training", "pretrain.inference", "pretrain.publish", "pretrain.finetune"),
         *("pretrain.plan", "pretrain.pod", "pretrain.api", "pretrain.cli", "pretrain.__main__"),
     ),
 }
@@ -214,7 +198,7 @@ def test_shared_parts_of_models_name_no_family(folder, allowed):
             )
 
 
-# Words that do not belong in models/: they are of pretrain/distributed/ops.
+# Words that do not belong in models/: they are of pretrain/kernels.
 MACHINE = (
     r"custom_vjp|custom_jvp|custom_gradient|platform_dependent|optimization_barrier"
     r"|\b(XLA|CPU|TPU|GPU|[Cc]ompiler)s?\b"
@@ -363,11 +347,14 @@ OF_TASKS = (
     *("data/examples", "data/rows/tagged.py", "pretrain/finetune", "pretrain/evaluation"),
     *(
         "pretrain/inference/record_files.py",
+        "pretrain/inference/answering.py",
+        "pretrain/inference/tasks",
+        "pretrain/training/fits/label_checks.py",
         "pretrain/cli/finetune.py",
         "pretrain/cli/import_.py",
         "pretrain/api",
     ),
-    *("pretrain/run.py", "pretrain/convert", "models/config/heads.py"),
+    *("pretrain/run.py", "pretrain/convert", "pretrain/publish/cards", "models/config/heads.py"),
 )
 # Other files that name an objective, and why.
 NAMING = {
@@ -385,7 +372,7 @@ NAMING = {
     "pretrain/api/evaluating.py": {"masked_lm"},  # a sentence head is not part of it
     "pretrain/evaluation/task_metrics.py": {"seq2seq"},  # its pairs have BLEU
     "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
-    "pretrain/convert/cards/model_card.py": {
+    "pretrain/publish/cards/model_card.py": {
         "masked_lm",
         "span_corruption",
     },  # how a gap is written

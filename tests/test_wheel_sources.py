@@ -24,7 +24,7 @@ with cloze_backend.stage_sources():
 @pytest.fixture
 def checkout(tmp_path):
     """Return a small checkout."""
-    for name in ("setup.cfg", "README.md", "LICENSE", "pretrain/convert/renamed_imports.py"):
+    for name in ("setup.cfg", "README.md", "LICENSE", "pretrain/publish/renamed_imports.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     ignored = shutil.ignore_patterns("__pycache__")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from pretrain.library_messages import silence_libraries
+from pretrain.host.library_messages import silence_libraries
 
 if TYPE_CHECKING:
     from pretrain.api.evaluating import evaluate, evaluate_questions

@@ -20,7 +20,7 @@ def list_arguments(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value as the text that `pretrain.overrides.parse_override` reads."""
+    """Return a value as the text that `pretrain.settings.overrides.parse_override` reads."""
     if isinstance(value, (list, tuple)) or getattr(value, "ndim", 0):
         return repr(_make_literal(value))
     return str(value)

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from data.mixed import split_objective
 from pretrain.api.arguments import format_path
-from pretrain.distributed import processes
-from pretrain.evaluation.label_checks import open_labelled_store
 from pretrain.evaluation.text_store import TextRequest, count_tokens, open_text_store
+from pretrain.host.terminal import print_notice
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import InContextQuestion, read_questions
-from pretrain.terminal import print_notice
+from pretrain.processes import processes
+from pretrain.training.fits.label_checks import open_labelled_store
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 TASK_BATCH = 32  # choices
 TEXT_FLAGS = {"document": "--document", "field": "--field", "file_format": "--as"}
@@ -133,7 +133,7 @@ def evaluate_questions(
     import jax
 
     from pretrain.inference.in_context import evaluate_task
-    from pretrain.inference.trained import open_placed
+    from pretrain.workdir.trained import open_placed
 
     trained, mesh = open_placed(*find_checkpoint(model, step))
     dtype = dtype or trained.run.train.compute_dtype
@@ -262,16 +262,16 @@ def evaluate_checkpoint(
 
     from data.mixed_stream import open_stream
     from models import build
-    from pretrain.distributed.model_hooks import make_model_hooks
-    from pretrain.distributed.sharding import make_mesh, make_param_sharding
-    from pretrain.evaluation.fitting_store import open_fitting_store
     from pretrain.evaluation.text_scores import score_text
-    from pretrain.finetune.qa_task import resolve_threshold
-    from pretrain.inference.trained import open_trained
+    from pretrain.inference.tasks.predict_answers import resolve_threshold
+    from pretrain.kernels.model_hooks import make_model_hooks
+    from pretrain.mesh.sharding import make_mesh, make_param_sharding
     from pretrain.training import truncation_report
     from pretrain.training.evaluation import make_evaluator
+    from pretrain.training.fits.fitting_store import open_fitting_store
     from pretrain.training.losses import make_loss
     from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.trained import open_trained
 
     run = read_run(workdir)
     opened = open_fitting_store(os.fspath(store or run.data.store), os.fspath(workdir), run)

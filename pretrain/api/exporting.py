@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pretrain.api.arguments import format_path
 from pretrain.api.evaluating import find_checkpoint
-from pretrain.distributed.cluster_detection import detect_cluster
-from pretrain.terminal import print_notice
+from pretrain.host.terminal import print_notice
+from pretrain.processes.cluster_detection import detect_cluster
 
 if TYPE_CHECKING:
-    from pretrain.convert.hub.upload import Pushed
-    from pretrain.inference.trained import Trained
+    from pretrain.publish.upload import Pushed
+    from pretrain.workdir.trained import Trained
 
 
 def export(
@@ -65,8 +65,8 @@ def push(
       HubError: no token, no permission, or no network.
       ValueError: as `export`.
     """
-    from pretrain.convert.hub.upload import Target
     from pretrain.publish.push import push_run
+    from pretrain.publish.upload import Target
 
     workdir, chosen = _make_options(model, options)
     if detect_cluster(os.environ).process_index:

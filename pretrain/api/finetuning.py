@@ -15,17 +15,17 @@ from data.corpus.paths import is_remote
 from pretrain.api.arguments import format_path, list_arguments, list_paths
 from pretrain.api.training import RunResult, check_main_thread, train_watched
 from pretrain.config import override_run
-from pretrain.distributed import processes
 from pretrain.finetune.encoders import check_start
 from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.multitask import combine_examples, split_task_arguments
 from pretrain.finetune.start import make_run, open_start, prepare_workdir
-from pretrain.terminal import print_notice
+from pretrain.host.terminal import print_notice
+from pretrain.processes import processes
 from pretrain.training.monitoring.options import make_monitoring
 from pretrain.workdir.check import check_workdir_path
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 LISTS = ("task", "heldout", "columns", "prefix", "labels")  # options with a value for each task
 
@@ -136,10 +136,10 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
     gathered = [gather_examples(each) for each in requests]
     if request.seeds is not None and request.seeds < 1:
         raise ValueError(f"--seeds {request.seeds}: must be at least 1")
-    from pretrain.distributed.preflight import preflight_accelerators
-    from pretrain.distributed.sharding import make_mesh
     from pretrain.evaluation.task_metrics import check_run_metrics
     from pretrain.finetune.later_export import describe_refusal
+    from pretrain.mesh.sharding import make_mesh
+    from pretrain.training.fits.preflight import preflight_accelerators
     from pretrain.training.loop import check_run_program
     from pretrain.training.new_workdir import check_origin
 

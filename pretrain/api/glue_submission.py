@@ -50,9 +50,9 @@ def write_submission(
       report: receives a line about the file.
     """
     from data.examples.labelled_examples import read_records
-    from pretrain.api.answering import make_answerer
     from pretrain.finetune.tasks import TASKS
-    from pretrain.inference.trained import check_finite_params, open_trained
+    from pretrain.inference.answering import make_answerer
+    from pretrain.workdir.trained import check_finite_params, open_trained
 
     task = FILES[name]
     metric = TASKS[task].metrics[0]

@@ -14,7 +14,7 @@ from pretrain.config import Run, override_run, validate_run
 
 if TYPE_CHECKING:
     from pretrain.run import Model
-    from pretrain.schema.sections import Metric
+    from pretrain.settings.sections import Metric
 
 
 class Imported(NamedTuple):
@@ -135,7 +135,7 @@ def make_headed_run(model: HeadedConfig) -> Run:
     """
     from data.config import Data
     from pretrain.finetune.encoders import make_head_objective
-    from pretrain.schema import Evaluate
+    from pretrain.settings import Evaluate
 
     return Run(
         model=cast("Model", model),  # each HeadedConfig in use is one of them

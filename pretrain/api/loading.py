@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from pretrain.api.arguments import format_path
-from pretrain.terminal import print_notice
+from pretrain.host.terminal import print_notice
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 def load(workdir: str | os.PathLike[str] | Trained, step: int | None = None) -> Trained:
@@ -26,7 +26,7 @@ def load(workdir: str | os.PathLike[str] | Trained, step: int | None = None) -> 
       ConfigError: the vocabulary in the workdir is not the one of the checkpoint.
       ValueError: a loaded checkpoint is of another step.
     """
-    from pretrain.inference.trained import Trained, open_trained
+    from pretrain.workdir.trained import Trained, open_trained
 
     if not isinstance(workdir, Trained):
         return open_trained(format_path(workdir), step, report=print_notice)

@@ -18,13 +18,13 @@ from data.store.atomic import write_atomically
 from models.config.base import ImageConfig
 from pretrain.api.arguments import list_paths
 from pretrain.api.loading import load
-from pretrain.extras import how_to_install
-from pretrain.schema import Mesh
-from pretrain.terminal import print_notice
+from pretrain.host.extras import how_to_install
+from pretrain.host.terminal import print_notice
+from pretrain.settings import Mesh
 
 if TYPE_CHECKING:
     from models.config import ModelConfig
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 FEATURES = ". `features` has the hidden states of its layers"
 
@@ -106,10 +106,10 @@ def draw_attention(
     """
     import jax
 
-    from pretrain.distributed.sharding import make_mesh
     from pretrain.inference.attention_maps import compute_attention_maps
     from pretrain.inference.attention_pictures import draw_panel
-    from pretrain.inference.trained import get_attention_config
+    from pretrain.mesh.sharding import make_mesh
+    from pretrain.workdir.trained import get_attention_config
 
     if not importlib.util.find_spec("matplotlib"):
         raise ValueError(f"pictures need matplotlib: {how_to_install('report')}")

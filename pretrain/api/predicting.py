@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pretrain.api.loading import load
+from pretrain.host.terminal import print_notice
 from pretrain.inference.unknown_share import UnknownCounter
-from pretrain.terminal import print_notice
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,9 +114,9 @@ class Predictor:
         given = {name: value for name, value in options.items() if value is not None}
         chosen = PredictOptions(**given)
         strategy = chosen.make_strategy()  # its errors come before the checkpoint is read
-        from pretrain.api.answering import make_answerer, make_reader
+        from pretrain.inference.answering import make_answerer, make_reader
         from pretrain.inference.random_head import check_head
-        from pretrain.inference.trained import check_finite_params
+        from pretrain.workdir.trained import check_finite_params
 
         self.trained = load(model, step)
         check_head(self.trained, "predict", allow_random_head, sentence_heads=False)

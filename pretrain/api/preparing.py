@@ -49,7 +49,7 @@ def prepare(
       FileExistsError: the folder holds another store.
     """
     from data.prepare.build import prepare_store
-    from pretrain.console import make_console
+    from pretrain.host.console import make_console
 
     output = format_path(output)
     check_local(output, "the store")

@@ -16,9 +16,9 @@ from etils import epath
 
 from pretrain.api.arguments import format_path, list_arguments
 from pretrain.api.store_vocabulary import follow_store
-from pretrain.command import PROGRAM
 from pretrain.config import Run, load, override_run, validate_run
-from pretrain.distributed import processes
+from pretrain.host.command import PROGRAM
+from pretrain.processes import processes
 from pretrain.training.monitoring.options import Monitoring, make_monitoring
 from pretrain.workdir.check import check_workdir_path
 from pretrain.workdir.metrics_file import read_metrics
@@ -188,9 +188,9 @@ def train_watched(
     source: Source | None = None,
 ) -> RunResult:
     """Train a run as `pretrain.training.loop.train`, which imports JAX, and return it."""
-    from pretrain.distributed import preflight
+    from pretrain.processes.exchange import begin_round
     from pretrain.training import loop
 
-    preflight.begin_round()
+    begin_round()
     signal = loop.train(run, workdir, allow_changes, began, dataset, source, monitoring)
     return RunResult(workdir, signal)

@@ -17,15 +17,15 @@ from data.corpus.paths import check_local
 from data.store.atomic import write_atomically
 from models.config.base import ImageConfig
 from pretrain.cli.output_file import check_output_file
-from pretrain.distributed import processes
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 from pretrain.inference.text_records import check_records, read_texts
+from pretrain.processes import processes
 from pretrain.reporting.fonts import describe_missing
 
 if TYPE_CHECKING:
     from pretrain.inference.attention_maps import Panel
-    from pretrain.inference.trained import Trained
     from pretrain.reporting.patch_maps import ImageMaps
+    from pretrain.workdir.trained import Trained
 
 Drawing = tuple[pathlib.Path, list[str]]  # a file, and its letters without a font
 MAX_IMAGES = 100  # of a page
@@ -90,8 +90,8 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.api.pictures import check_layers_and_heads
-    from pretrain.inference.trained import get_attention_config
     from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.trained import get_attention_config
 
     model = read_run(args.workdir).model
     # Before parameters are read.
@@ -120,8 +120,8 @@ def show_texts(args: argparse.Namespace) -> tuple[str, int, Iterator[Drawing]]:
     import jax
 
     from pretrain.inference.attention_maps import compute_attention_maps, make_page_data
-    from pretrain.inference.trained import open_placed
     from pretrain.reporting.html import render_html
+    from pretrain.workdir.trained import open_placed
 
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
@@ -136,8 +136,8 @@ def show_images(args: argparse.Namespace) -> tuple[str, int, Iterator[Drawing]]:
 
     from pretrain.inference.images.image_labels import list_image_files
     from pretrain.inference.images.patch_attention import compute_image_maps
-    from pretrain.inference.trained import open_placed
     from pretrain.reporting.patch_maps import render_patch_page
+    from pretrain.workdir.trained import open_placed
 
     paths = args.texts or [path for path, _ in list_image_files(args.input)]
     if len(paths) > MAX_IMAGES:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 DEFAULT_LAST = 5  # newest checkpoints in an average, of those that the run has kept
 
@@ -110,9 +110,9 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
     """
     import jax
 
-    from pretrain.inference.trained import check_finite_params, open_trained
     from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.check import check_orbax_path
+    from pretrain.workdir.trained import check_finite_params, open_trained
 
     check_orbax_path(output)
     if len(set(steps)) < len(steps):
@@ -145,7 +145,7 @@ def read_ema(trained: Trained) -> dict[str, Any]:
     """
     import jax
 
-    from pretrain.overrides import ConfigError
+    from pretrain.settings.overrides import ConfigError
     from pretrain.training.optimizers import make_run_optimizer
     from pretrain.training.optimizers.ema import get_ema_params
     from pretrain.workdir.checkpoints import Checkpoints

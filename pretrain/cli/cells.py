@@ -52,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     output, text = check_arguments(args)
     from pretrain.inference.cells.best_cells import describe_best, find_best_cells
     from pretrain.inference.cells.read_text import check_is_recurrent, read_text
-    from pretrain.inference.trained import open_trained
     from pretrain.reporting.cell_page import render_cell_page
     from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.trained import open_trained
 
     check_is_recurrent(read_run(args.workdir).model)  # before parameters are read
     trained = open_trained(args.workdir, args.step)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from data.music.encodings import MusicEncoding
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,8 +81,8 @@ def run(args: argparse.Namespace) -> int:
     from data.music.encodings import find_encoding
     from data.music.midi_files import format_midi
     from data.store.atomic import write_atomically
-    from pretrain.inference.trained import open_trained
     from pretrain.reporting.piano_roll import draw_piano_roll
+    from pretrain.workdir.trained import open_trained
 
     trained = open_trained(
         args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)

@@ -18,14 +18,14 @@ from pretrain.cli.generated_page import update_page
 from pretrain.cli.recipes import MARKER, format_list, format_page, group_recipes, print_recipe
 from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.config import Run, find_file, load, to_json
-from pretrain.fields import (
+from pretrain.settings.fields import (
     format_notes,
     format_tree,
     list_field_notes,
     list_nodes,
     list_sections,
 )
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -164,7 +164,7 @@ def describe_run(run: Run) -> dict[str, Any]:
     from data.mixed import count_positions
     from models import build
     from models.config.base import TEACHER
-    from pretrain.distributed.sharding import format_path
+    from pretrain.mesh.sharding import format_path
     from pretrain.training import flops as flop_counts
     from pretrain.training.optimizers import count_trained
     from pretrain.training.state import init_params

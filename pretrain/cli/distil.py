@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pretrain.api.store_vocabulary import follow_teacher
 from pretrain.cli.verbs import CONFIG_HELP
-from pretrain.command import PROGRAM
 from pretrain.config import Run, load
+from pretrain.host.command import PROGRAM
 from pretrain.inference import random_head
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the workdir of the student and print the command that trains it; return 0."""
     config = load(args.config, args.overrides)
-    from pretrain.inference.trained import open_trained
     from pretrain.training.new_workdir import start_workdir
+    from pretrain.workdir.trained import open_trained
 
     recipe = find_recipe(config.model)
     trained = open_trained(

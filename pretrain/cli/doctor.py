@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 
 from data.read_ahead import choose_feed
 from data.tensorflow_import import import_tensorflow
-from pretrain.command import PREFIX
-from pretrain.distributed import processes as cluster
-from pretrain.distributed.accelerator_detection import (
+from pretrain.host.command import PREFIX
+from pretrain.host.extras import how_to_install
+from pretrain.processes import processes as cluster
+from pretrain.processes.accelerator_detection import (
     Accelerators,
     describe_unused,
     find_accelerators,
 )
-from pretrain.extras import how_to_install
-from pretrain.jax_settings import explain_jax_error, list_refused
+from pretrain.settings.jax_settings import explain_jax_error, list_refused
 
 if TYPE_CHECKING:
-    from pretrain.distributed.cluster_detection import Cluster
+    from pretrain.processes.cluster_detection import Cluster
 
 NEEDED = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "sentencepiece"),

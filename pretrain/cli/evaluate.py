@@ -21,9 +21,9 @@ from pretrain.api.evaluating import (
 )
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.cli.prepare import add_reading_arguments
-from pretrain.distributed import processes
 from pretrain.inference import random_head
 from pretrain.inference.record_files import open_line_writer
+from pretrain.processes import processes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "jax":
         print(f"to load it, see {args.output}/README.md")
         return 0
-    from pretrain.convert.cards.model_card import make_loading_lines
-    from pretrain.convert.lost_rates import list_lost_rates
+    from pretrain.publish.cards.model_card import make_loading_lines
+    from pretrain.publish.lost_rates import list_lost_rates
 
     trained = exported.trained
     for line in list_lost_rates(trained.run.model, trained.encoding):

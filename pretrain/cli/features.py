@@ -15,9 +15,9 @@ import numpy as np
 from data.corpus.json_lines import format_json
 from data.store.atomic import replace_file
 from pretrain.cli.output_file import check_output_file
-from pretrain.distributed import processes
 from pretrain.inference.pooling import POOLINGS
 from pretrain.inference.text_records import read_texts
+from pretrain.processes import processes
 
 SUFFIXES = (".npz", ".safetensors")
 
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.hidden_states import extract_features, select_combinations
-    from pretrain.inference.trained import get_attention_config, open_placed
     from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.trained import get_attention_config, open_placed
 
     select_combinations(
         layers, get_attention_config(read_run(args.workdir).model).depth

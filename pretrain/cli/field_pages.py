@@ -17,9 +17,9 @@ from data.objectives.objective import Objective
 from models.config.base import ImageConfig, ModelConfig, WordEncoderConfig
 from models.config.heads import HeadedConfig
 from pretrain.cli.generated_page import make_marker, update_page
-from pretrain.fields import FieldNote, list_field_notes, list_sections
 from pretrain.run import Run
-from pretrain.schema import Adafactor, AdamW, Evaluate, Lamb, Mesh, Train
+from pretrain.settings import Adafactor, AdamW, Evaluate, Lamb, Mesh, Train
+from pretrain.settings.fields import FieldNote, list_field_notes, list_sections
 
 COMMAND = "describe --fields --page docs/configuration.md"
 MARKER = make_marker(COMMAND)

@@ -22,11 +22,11 @@ from data.examples.file_formats import FORMATS
 from data.examples.tag_schemes import SCHEMES
 from pretrain.api.finetuning import run_finetuning
 from pretrain.cli.train import add_monitoring_arguments, report_end
-from pretrain.command import PROGRAM
 from pretrain.finetune.encoders import NAMES
 from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.start import EPOCHS, EPOCHS_OF_NEW
 from pretrain.finetune.text2text_task import GENERATIVE_MODELS
+from pretrain.host.command import PROGRAM
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

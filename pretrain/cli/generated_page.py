@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 
 
 def make_marker(command: str) -> str:

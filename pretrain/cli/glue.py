@@ -23,7 +23,7 @@ from data.corpus.json_lines import format_json
 from data.corpus.paths import check_local
 from pretrain.api.glue_submission import FILES, SeedScores, locate_submission, write_submission
 from pretrain.cli.output_file import add_overwrite, check_output_file
-from pretrain.terminal import print_notice
+from pretrain.host.terminal import print_notice
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -215,7 +215,7 @@ def build_table(found: Mapping[str, SeedScores], mismatched: str | None = None) 
 def score_other_part(workdir: str, step: int, source: str, task: str = "mnli") -> float:
     """Return the accuracy of a run on labelled examples other than its own."""
     from pretrain.api.evaluating import evaluate_checkpoint
-    from pretrain.evaluation.label_checks import open_labelled_store
+    from pretrain.training.fits.label_checks import open_labelled_store
     from pretrain.workdir.checkpoints import read_run
 
     several = read_run(workdir).data.objective.tasks

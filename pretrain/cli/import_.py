@@ -17,8 +17,8 @@ from data.corpus.paths import is_remote
 from data.images.encoding import ImageEncoding
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.api.importing import import_folder
-from pretrain.command import PROGRAM
 from pretrain.config import Run
+from pretrain.host.command import PROGRAM
 
 if TYPE_CHECKING:
     from pretrain.convert.read_write import OpenedModel

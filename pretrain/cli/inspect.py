@@ -95,8 +95,8 @@ def print_report(report: Mapping[str, Any], part: str = "") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from pretrain.console import make_console
-    from pretrain.terminal import escape_strings
+    from pretrain.host.console import make_console
+    from pretrain.host.terminal import escape_strings
 
     console, report = make_console(), escape_strings(report)
     where = f", step {report['step']:,}, {report['split']} split of {report['store']}"

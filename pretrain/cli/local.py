@@ -22,11 +22,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pretrain.command import PACKAGE, PREFIX
-from pretrain.distributed.process_identity import PARENT_VARIABLE
-from pretrain.distributed.restarts import Ending, list_heard_stops, supervise_restarts
-from pretrain.distributed.watchdog import HUNG
-from pretrain.hiding import ROOT
+from pretrain.host.command import PACKAGE, PREFIX
+from pretrain.host.hiding import ROOT
+from pretrain.processes.process_identity import PARENT_VARIABLE
+from pretrain.processes.restarts import Ending, list_heard_stops, supervise_restarts
+from pretrain.processes.watchdog import HUNG
 
 GRACE = 20  # seconds that the others have to end by themselves once one has failed
 

@@ -19,7 +19,7 @@ from pretrain.api.store_vocabulary import follow_store
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.config import Run, load
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 
 GIB = 2**30
 

@@ -19,12 +19,12 @@ from pretrain.cli.pod_manifest import (
     write_manifest,
 )
 from pretrain.cli.verb_check import check_verb
+from pretrain.host.terminal import print_error
 from pretrain.pod import actions
 from pretrain.pod.environment import build_environment, parse_variables
 from pretrain.pod.gcloud import DryRunPod, GcloudError, Pod, PodRequest
 from pretrain.pod.refusals import find_remedy
 from pretrain.pod.tpu_types import RUNTIMES, count_chips, suggest_type
-from pretrain.terminal import print_error
 
 ACTIONS = {
     "create": "request the pod as a queued resource; `-- VERB ...` is checked first, and not run",

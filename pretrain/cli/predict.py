@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from data.corpus.json_lines import format_json
 from data.examples.file_formats import FORMATS
-from pretrain.api.answering import make_blank_result, make_formatter
 from pretrain.api.predicting import OPTIONS, Predictor
 from pretrain.cli.output_file import add_overwrite, check_output_file
+from pretrain.host.terminal import print_notice
 from pretrain.inference import random_head, record_files
+from pretrain.inference.answering import make_blank_result, make_formatter
 from pretrain.inference.unknown_share import UnknownCounter
-from pretrain.terminal import print_notice
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 CHUNK = 4096  # records of an input file that are in memory at once
 

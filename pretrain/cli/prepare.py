@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.corpus.sources import DOCUMENT_KINDS, list_formats
 from data.vocabulary import layouts
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 
 if TYPE_CHECKING:
     from data.prepare.beam_runner import BeamRunner

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the store and print a summary; return 0."""
     from data.images.encoding import load_image_encoding
     from data.images.image_store import ImageRequest, write_image_store
-    from pretrain.extras import how_to_install
+    from pretrain.host.extras import how_to_install
 
     check_local(args.output, "the store")
     request = ImageRequest(

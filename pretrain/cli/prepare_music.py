@@ -7,7 +7,7 @@ import importlib.util
 import pathlib
 
 from data.corpus.paths import check_local
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

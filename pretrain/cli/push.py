@@ -11,10 +11,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from pretrain.cli import export
-from pretrain.distributed.cluster_detection import detect_cluster
+from pretrain.processes.cluster_detection import detect_cluster
 
 if TYPE_CHECKING:
-    from pretrain.convert.hub.upload import Pushed
+    from pretrain.publish.upload import Pushed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Upload the files and print the page of the commit; return 0."""
-    from pretrain.convert.hub.upload import MESSAGE, Target, push_folder
+    from pretrain.publish.upload import MESSAGE, Target, push_folder
 
     target = Target(
         args.repo,

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from models.config.base import Config
 from models.config.heads import HeadedConfig
 from pretrain.cli.generated_page import make_marker
-from pretrain.command import PROGRAM
 from pretrain.config import find_file, list_names, load
 from pretrain.families import FAMILIES
+from pretrain.host.command import PROGRAM
 
 MARKER = make_marker("describe --list --page docs/recipes.md")
 COMMAND = re.compile(r"^( *)python -m pretrain ", re.MULTILINE)

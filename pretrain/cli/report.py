@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from etils import epath
 
 from pretrain.config import read_settings
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 
 if TYPE_CHECKING:
     from pretrain.reporting.patch_figures import PatchFigures
@@ -65,8 +65,8 @@ def find_patch_figures(workdir: epath.Path) -> PatchFigures | None:
     import numpy as np
 
     from pretrain.inference.images.patch_statistics import compute_patch_figures
-    from pretrain.inference.trained import open_trained
     from pretrain.workdir.checkpoints import Checkpoints
+    from pretrain.workdir.trained import open_trained
 
     with Checkpoints(workdir, read_only=True) as checkpoints:
         if not checkpoints.list_steps():

@@ -12,9 +12,9 @@ import sys
 
 from data.store.atomic import replace_file
 from pretrain.cli.output_file import check_output_file
-from pretrain.distributed import processes
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 from pretrain.inference.text_records import read_texts
+from pretrain.processes import processes
 from pretrain.reporting.fonts import describe_missing
 
 LEAST = 5  # occurrences that a projection needs
@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.hidden_states import extract_features, select_combinations
-    from pretrain.inference.trained import get_attention_config, open_placed
     from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.trained import get_attention_config, open_placed
 
     layers = select_combinations(
         [args.layer], get_attention_config(read_run(args.workdir).model).depth

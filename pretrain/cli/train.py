@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from pretrain.api.training import train
 from pretrain.cli.verbs import CONFIG_HELP
-from pretrain.distributed import processes
-from pretrain.terminal import print_error
+from pretrain.host.terminal import print_error
+from pretrain.processes import processes
 from pretrain.training.monitoring.options import TRACKERS
 
 
@@ -100,7 +100,7 @@ def report_end(train: Callable[[], int | None]) -> int:
     except (ValueError, OSError):  # bad input, found before JAX is imported
         raise
     except (ArithmeticError, RuntimeError) as error:
-        from pretrain.distributed.replica_check import ReplicaMismatch
+        from pretrain.mesh.replica_check import ReplicaMismatch
         from pretrain.training.divergence import Diverged
 
         if not isinstance(error, (Diverged, ReplicaMismatch)):

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 
 from pretrain.cli.verbs import VERBS, describe_unknown, parse_arguments
-from pretrain.hiding import ROOT
-from pretrain.terminal import print_error
+from pretrain.host.hiding import ROOT
+from pretrain.host.terminal import print_error
 
 # Packages that a configuration needs. A laptop that only runs `pod` lacks them.
 PACKAGES = ("numpy", "etils")

@@ -9,7 +9,7 @@ import keyword
 from collections.abc import Sequence
 from typing import Any
 
-from pretrain.command import PREFIX, PROGRAM
+from pretrain.host.command import PREFIX, PROGRAM
 
 # {group: {verb: help text}}, in the order of `--help`. A verb's module is imported when the verb is
 # called, so that `--help` needs neither JAX nor TensorFlow.
@@ -63,8 +63,8 @@ CONFIG_HELP = (
 WITHOUT_JAX = (
     *("prepare", "prepare-music", "prepare-images", "prepare-captions", "pod", "local", "doctor"),
 )
-# Without `--output` the result of these is what they print: they end when nobody can read it. The
-# results of the others are files: they go on without what they print (pretrain/lost_output.py).
+# Without `--output` these print their result, so they end when nobody can read it. The others write
+# files, and go on without what they print (pretrain/host/lost_output.py).
 PRINTING = ("inspect", "describe", "plan", "evaluate", "predict", "doctor")
 
 

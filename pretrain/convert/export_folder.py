@@ -29,7 +29,7 @@ EXPORT_FILES = {
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
     *("preprocessor_config.json", "classes.json"),
 }
-# The files that pretrain/convert/jax_folder.py writes in addition.
+# The files that pretrain/publish/jax_folder.py writes in addition.
 JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}
 SUBFOLDERS = {
     name

@@ -23,9 +23,9 @@ from models.layers.layer_layout import flatten_params, unflatten_params
 from pretrain.convert.finite import check_finite
 from pretrain.convert.safe_folder import CONFIG, FolderError, read_json
 from pretrain.convert.size_checks import MAX_LAYERS, MAX_SIZE, check_fits_memory
-from pretrain.extras import how_to_install
 from pretrain.families import FAMILIES
 from pretrain.families.family_record import Family, Hdf5Map
+from pretrain.host.extras import how_to_install
 
 OPTIONS, ENDINGS = "options.json", (".hdf5", ".h5")
 TYPES = ("float16", "float32", "float64")

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from pretrain.host_memory import count_physical_bytes
+from pretrain.host.host_memory import count_physical_bytes
 
 MAX_SIZE = 1 << 24  # of any dimension
 MAX_LAYERS = 1000

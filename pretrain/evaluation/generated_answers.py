@@ -16,7 +16,6 @@ from data.examples.tags_as_text import find_segments, tag_words
 from data.examples.text_pairs import decode_output, make_answer_reader
 from data.objectives.text2text import ANSWERS_FILE, Text2Text
 from models.generation.decoding import make_generator, unstack_model
-from pretrain.distributed.sharding import make_gather, make_replicated_sharding
 from pretrain.evaluation.ner_metrics import compute_rates
 from pretrain.evaluation.qa_spans import average_by_answerability, score_answers
 from pretrain.evaluation.task_metrics import (
@@ -28,6 +27,7 @@ from pretrain.evaluation.task_metrics import (
     score_written_texts,
     select_metrics,
 )
+from pretrain.mesh.sharding import make_gather, make_replicated_sharding
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary

@@ -13,9 +13,9 @@ import numpy as np
 
 from data.examples.text_pairs import decode_output
 from data.rows.translation import ParallelRows
-from pretrain.distributed.device_feed import place_shared_rows
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, make_generation_fn
 from pretrain.evaluation.task_metrics import score_written_texts
+from pretrain.mesh.device_feed import place_shared_rows
 
 WIDTH_STEP = 8  # the input length is a multiple of this
 

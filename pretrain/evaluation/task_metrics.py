@@ -19,8 +19,8 @@ from data.objectives.text2text import Text2Text
 from data.vocabulary.word_boundaries import is_without_blanks
 from pretrain.evaluation import ner_metrics, qa_spans
 from pretrain.evaluation.rouge import compute_rouge_l, make_rouge_n
-from pretrain.extras import how_to_install
-from pretrain.overrides import ConfigError
+from pretrain.host.extras import how_to_install
+from pretrain.settings.overrides import ConfigError
 
 # What text2text generates, in the place of an objective's name in `Metric.objectives`.
 GENERATED_ANSWERS = "generated answers"  # to questions: compared by generated_answers.py

@@ -16,8 +16,8 @@ from data.store.reader import read_manifest
 from data.vocabulary.base import Vocabulary
 from data.vocabulary.field_tokens import find_fields
 from pretrain.config import Run
-from pretrain.overrides import ConfigError
-from pretrain.terminal import print_notice
+from pretrain.host.terminal import print_notice
+from pretrain.settings.overrides import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)

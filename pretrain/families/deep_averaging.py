@@ -2,7 +2,7 @@
 
 from models.config.deep_averaging import DeepAveragingConfig
 from pretrain.families.family_record import Family
-from pretrain.schema import AdamW
+from pretrain.settings import AdamW
 
 FAMILY = Family(
     name="deep_averaging",

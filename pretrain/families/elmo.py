@@ -8,7 +8,7 @@ import numpy as np
 from data.objectives.bidirectional_lm import BidirectionalLm
 from models.config.elmo import ElmoConfig
 from pretrain.families.family_record import Family, Hdf5Map
-from pretrain.schema import AdamW
+from pretrain.settings import AdamW
 
 CHARACTERS = 261  # rows of the released table, without the row for "no word"
 DIRECTIONS = {"forward": "RNN_0", "backward": "RNN_1"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from models.config.base import Config, ModelConfig
 from pretrain.families.array_map import ArrayMap
 from pretrain.families.rules import Rules, map_linear
-from pretrain.schema import Adafactor, AdamW
+from pretrain.settings import Adafactor, AdamW
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -247,7 +247,7 @@ class Family:
     predictor     the class that predicts with it: `module:Class` in pretrain/inference; "" where
                   a head predicts
     title, task   of a model card: what it is, and its task by the hub's name
-    use           what it does, a key of USES in pretrain.convert.cards.card_texts; "": by `task`
+    use           what it does, a key of USES in pretrain.publish.cards.card_texts; "": by `task`
     token_roles   special tokens that its tokenizer needs
     template      the special tokens around texts, a key of pretrain.convert.tokenizer.TEMPLATES
     token_types   whether its tokenizer distinguishes two texts by token_type_ids

@@ -2,7 +2,7 @@
 
 from models.config.recurrent_encoder import RecurrentEncoderConfig
 from pretrain.families.family_record import Family
-from pretrain.schema import AdamW
+from pretrain.settings import AdamW
 
 FAMILY = Family(
     name="recurrent_encoder",

@@ -14,7 +14,7 @@ from models.config.t5 import T5Config
 from pretrain.families.array_map import ArrayMap, ArrayPlace
 from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, TANH_GELU, Rules
-from pretrain.schema import Adafactor
+from pretrain.settings import Adafactor
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary

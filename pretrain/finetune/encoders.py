@@ -26,7 +26,7 @@ from pretrain.finetune.finetune_request import FinetuneRequest
 if TYPE_CHECKING:
     from data.objectives.objective import Objective
     from pretrain.config import Run
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 LENGTH, QUESTION_LENGTH = 128, 384  # tokens of a row, and of one with a question and its context
 NAMES = ", ".join(kind.__name__ for kind in ENCODERS)

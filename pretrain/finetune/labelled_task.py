@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from data.examples.labelled_examples import Columns, Example
     from data.vocabulary.load import Vocabulary
     from models.config.heads import ClassifierConfig
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 class TaskExamples(Protocol):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from data.objectives.multiple_choice import MultipleChoice
     from data.vocabulary.load import Vocabulary
     from models.config.heads import ChoiceConfig
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 class ChoiceTask(NamedTuple):

@@ -26,7 +26,7 @@ from pretrain.finetune.text2text_task import (
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 OF_EACH = ("heldout", "columns", "prefix", "labels")  # options that each task may have
 

@@ -1,8 +1,7 @@
-"""Questions as examples of `finetune`, and the threshold at which a model answers."""
+"""Questions as examples of `finetune`."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import sys
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from data.objectives.answer_span import AnswerSpan
     from data.vocabulary.load import Vocabulary
     from models.config.heads import SpanReaderConfig
-    from pretrain.config import Run
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 class SpanTask(NamedTuple):
@@ -158,23 +156,3 @@ class QuestionExamples:
             self.encode_questions(vocabulary),
             digest=self.digest_examples(),
         )
-
-
-def resolve_threshold(trained: Trained) -> Run:
-    """Return the run of a checkpoint with the threshold of its model.
-
-    If the configuration names none, it is the one that was best on the held-out split.
-    """
-    from models.config.heads import SpanReaderConfig
-    from pretrain.workdir.checkpoints import Checkpoints
-
-    run = trained.run
-    if (
-        not isinstance(run.model, SpanReaderConfig)
-        or not run.model.unanswerable
-        or run.model.threshold is not None
-    ):
-        return run
-    with Checkpoints(trained.workdir, read_only=True) as checkpoints:
-        threshold = checkpoints.load_scores(trained.step).get("null_threshold")
-    return dataclasses.replace(run, model=dataclasses.replace(run.model, threshold=threshold))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from data.corpus.json_lines import format_json
 from data.store.atomic import write_atomically
-from pretrain.command import PROGRAM
+from pretrain.host.command import PROGRAM
 from pretrain.workdir.retention import find_best_step
 
 

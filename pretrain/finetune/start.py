@@ -15,11 +15,11 @@ from pretrain.convert import find_model_family
 from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.labelled_task import CountsRows, LabelledExamples
 from pretrain.finetune.tasks import open_to_examples
-from pretrain.schema import Checkpoint, Evaluate, Train
+from pretrain.settings import Checkpoint, Evaluate, Train
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 # The ends of the paths of the tables of word embeddings.
 WORD_TABLES = ("token_embedding/embedding", "static_embedding/embedding")
@@ -47,7 +47,7 @@ class NewModel:
 
 def open_start(args: FinetuneRequest, gathered: Sequence[tuple[Any, Any]]) -> Any:
     """Return the `Trained` of --from, or the `NewModel` of --config."""
-    from pretrain.inference.trained import open_trained
+    from pretrain.workdir.trained import open_trained
 
     if args.config:
         return make_new_model(args, gathered)
@@ -244,7 +244,7 @@ def make_initial_params(
     from models import build
     from models.config.heads import HeadedConfig
     from models.layers.layer_layout import match_layout
-    from pretrain.distributed.sharding import format_path
+    from pretrain.mesh.sharding import format_path
     from pretrain.training.state import init_params
 
     initial = jax.device_get(
@@ -282,7 +282,7 @@ def fill_word_embeddings(params: Any, model: NewModel) -> Any:
     import jax
 
     from data.vocabulary.word_vectors import fill_embeddings
-    from pretrain.distributed.sharding import format_path
+    from pretrain.mesh.sharding import format_path
 
     def fill_leaf(keys: tuple[Any, ...], leaf: Any) -> Any:
         if not format_path(keys).endswith(WORD_TABLES):

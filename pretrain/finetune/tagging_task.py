@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from data.objectives.tagging import Tagging
     from data.vocabulary.load import Vocabulary
     from models.config.heads import TaggerConfig
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 class TagTask(NamedTuple):

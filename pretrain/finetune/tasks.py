@@ -22,7 +22,7 @@ from pretrain.finetune.tagging_task import TaggedExamples, TagTask
 from pretrain.finetune.text2text_task import NUMBERED, PairTask
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 class LabelTask(NamedTuple):

@@ -40,7 +40,7 @@ from pretrain.finetune.tagging_task import TaggedExamples
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary
     from pretrain.finetune.labelled_task import LabelledExamples
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 # The models that learn to generate answers.
 GENERATIVE_MODELS = [

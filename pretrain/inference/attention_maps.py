@@ -17,13 +17,13 @@ from jax.sharding import Mesh
 from data.vocabulary.base import Vocabulary
 from models import build
 from models.activations import capture_activations
-from pretrain.distributed.device_feed import place_shared_rows
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.sharding import make_replicated_sharding
 from pretrain.inference import batching
 from pretrain.inference.text_generation import TextWriter
-from pretrain.inference.trained import Trained
 from pretrain.inference.word_alignment import AlignedRow, WordAligner
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.mesh.device_feed import place_shared_rows
+from pretrain.mesh.sharding import make_replicated_sharding
+from pretrain.workdir.trained import Trained
 
 MAX_PAGE_BYTES = 64 << 20  # [bytes] of a page, so that a phone's browser can open it
 Text = tuple[str, str, str | None]  # (place, text, target or None)

@@ -14,7 +14,7 @@ from data.corpus.record_texts import LIST_SEPARATOR
 from data.vocabulary.field_tokens import find_fields
 from pretrain.inference.batching import name_places
 from pretrain.inference.text_generation import ContinuationWriter, Places
-from pretrain.inference.trained import Trained
+from pretrain.workdir.trained import Trained
 
 Article = dict[str, str]  # {field: text}, in the canonical order
 

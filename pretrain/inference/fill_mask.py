@@ -13,7 +13,6 @@ import jax
 
 from models import build
 from pretrain.convert import find_model_type, tokenizer
-from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import (
     make_batches,
     name_places,
@@ -22,7 +21,8 @@ from pretrain.inference.batching import (
     quote_text,
     round_up_to_power,
 )
-from pretrain.inference.trained import Trained
+from pretrain.kernels.model_hooks import make_local_hooks
+from pretrain.workdir.trained import Trained
 
 Ranked = list[tuple[float, int]]  # (probability, id), the likeliest first
 

@@ -14,14 +14,14 @@ from jax.sharding import Mesh
 
 from models import build
 from models.activations import capture_activations
-from pretrain.distributed.device_feed import place_shared_rows
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.sharding import make_replicated_sharding
 from pretrain.families import find_by_model_type
 from pretrain.inference import batching
 from pretrain.inference.pooling import POOLINGS, Pooling
-from pretrain.inference.trained import Trained
 from pretrain.inference.word_alignment import AlignedRow, WordAligner
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.mesh.device_feed import place_shared_rows
+from pretrain.mesh.sharding import make_replicated_sharding
+from pretrain.workdir.trained import Trained
 
 Combine = Callable[[Sequence[jax.Array]], Any]  # hidden states, embeddings first -> [B, L, D]
 

@@ -17,7 +17,7 @@ from pretrain.inference.in_context_tasks import (
     draw_examples,
     format_prompt,
 )
-from pretrain.inference.trained import Trained
+from pretrain.workdir.trained import Trained
 
 
 def evaluate_task(

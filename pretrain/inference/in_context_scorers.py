@@ -15,13 +15,13 @@ from jax.sharding import Mesh
 from data.mixed import split_objective
 from models import build
 from pretrain.convert import find_model_type, tokenizer
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.precision import cast_params
-from pretrain.distributed.sharding import make_batch_sharding, make_gather, make_replicated_sharding
 from pretrain.inference import batching
 from pretrain.inference.in_context_tasks import join_texts
 from pretrain.inference.modes import add_mode, list_modes
-from pretrain.inference.trained import Trained
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.mesh.precision import cast_params
+from pretrain.mesh.sharding import make_batch_sharding, make_gather, make_replicated_sharding
+from pretrain.workdir.trained import Trained
 
 ScoredRow = tuple[list[int], list[int]]  # (ids that are read, ids that are scored)
 # (log probability, whether every token is the likeliest, number of tokens) of a choice

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from pretrain.terminal import erase_line, is_redrawable
+from pretrain.host.terminal import erase_line, is_redrawable
 from pretrain.workdir.metrics_file import format_duration
 
 SECONDS = 0.2  # between two updates

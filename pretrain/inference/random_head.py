@@ -10,7 +10,7 @@ from pretrain.convert.finite import make_printable
 from pretrain.convert.head_maps import list_unread_modules
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 FLAG = "--allow-random-head"
 

@@ -15,7 +15,6 @@ from models.generation.beam_search import BeamSearch
 from models.generation.decoding import continue_prompts, generate, unstack_model
 from models.generation.sampling import Greedy
 from pretrain.convert import find_model_type, tokenizer
-from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import (
     make_batches,
     name_places,
@@ -25,7 +24,8 @@ from pretrain.inference.batching import (
     round_up_to_power,
 )
 from pretrain.inference.modes import add_mode, list_modes
-from pretrain.inference.trained import Trained
+from pretrain.kernels.model_hooks import make_local_hooks
+from pretrain.workdir.trained import Trained
 
 Places = Sequence[str | None]
 

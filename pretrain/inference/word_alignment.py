@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.inference.batching import quote_text
-from pretrain.inference.trained import Trained
+from pretrain.workdir.trained import Trained
 
 
 class AlignedRow(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 from pretrain.reporting.fonts import choose_fonts, using_fonts
 from pretrain.reporting.label_places import draw_labels
 

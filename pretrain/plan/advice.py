@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pretrain.config import Mesh, override_run
-from pretrain.overrides import ConfigError
 from pretrain.plan.estimate import plan_run
 from pretrain.plan.roofline import format_share
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.memory.remedies import SHARD_STATE, find_remat_key
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from pretrain.distributed.sharding import get_slice_index
+from pretrain.mesh.sharding import get_slice_index
 from pretrain.plan.hlo import ExchangePart, HloModule
 from pretrain.plan.hlo_parser import Instruction
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from pretrain.terminal import escape
+from pretrain.host.terminal import escape
 from pretrain.training.program import Program, make_program
 
 if TYPE_CHECKING:

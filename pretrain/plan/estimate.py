@@ -11,7 +11,7 @@ import jax
 
 from data.mixed import Mixed, count_positions, split_objective
 from models.config.base import ImageConfig
-from pretrain.distributed.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
+from pretrain.mesh.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
 from pretrain.plan.collectives import Collective
 from pretrain.plan.compile import CompiledProgram, compile_score, compile_update
 from pretrain.plan.floor import compute_floor, count_gradient_bytes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from pretrain.distributed.sharding import format_path
+from pretrain.mesh.sharding import format_path
 from pretrain.plan.collectives import BETWEEN_SLICES, Collective
 from pretrain.plan.roofline import compute_exchange_seconds
 

@@ -9,7 +9,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from pretrain.distributed.ops.pair_scopes import read_computed_share
+from pretrain.kernels.pair_scopes import read_computed_share
 from pretrain.training.flops import sum_equations, sum_inside
 
 ELEMENTWISE_PRIMITIVES = {

@@ -12,8 +12,8 @@ import re
 import tempfile
 from typing import Any, NamedTuple
 
-from pretrain.extras import how_to_install
-from pretrain.overrides import ConfigError
+from pretrain.host.extras import how_to_install
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.accelerators import CHIPS, GIB, Chip
 
 

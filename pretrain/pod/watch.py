@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pretrain.distributed.watchdog import HUNG
 from pretrain.pod import archive
 from pretrain.pod.environment import name_start
 from pretrain.pod.gcloud import GcloudError
+from pretrain.processes.watchdog import HUNG
 
 if TYPE_CHECKING:
     from pretrain.pod.answers import WorkerReport

@@ -8,15 +8,15 @@ from typing import Any
 
 from models import build
 from pretrain.convert import find_model_family
-from pretrain.convert.cards import model_card
 from pretrain.convert.dtypes import TYPES
 from pretrain.convert.export_folder import check_output
-from pretrain.convert.jax_folder import write_jax_folder
 from pretrain.convert.read_write import write_model
 from pretrain.inference import random_head
-from pretrain.inference.trained import Trained, open_trained
+from pretrain.publish.cards import model_card
+from pretrain.publish.jax_folder import write_jax_folder
 from pretrain.training.state import make_dummy_inputs
 from pretrain.workdir.check import check_orbax_path
+from pretrain.workdir.trained import Trained, open_trained
 
 FORMATS = ("transformers", "jax")
 

@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from pretrain.convert.hub.export_files import list_export_files
-from pretrain.convert.hub.upload import MESSAGE, Pushed, Target, check_target, upload_files
-from pretrain.convert.lost_rates import list_lost_rates
 from pretrain.publish.export import DEFAULTS, ExportOptions, export_run
+from pretrain.publish.export_files import list_export_files
+from pretrain.publish.lost_rates import list_lost_rates
+from pretrain.publish.upload import MESSAGE, Pushed, Target, check_target, upload_files
 
 
 def push_run(

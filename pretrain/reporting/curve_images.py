@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
+from pretrain.host.terminal import escape
 from pretrain.reporting.curves import Curve, extract_series, list_curves
 from pretrain.reporting.fonts import choose_fonts, describe_missing, using_fonts
-from pretrain.terminal import escape
 
 MEAN_STEPS = 51  # an odd number
 

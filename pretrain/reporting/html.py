@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 from data.corpus.untrusted import open_regular
-from pretrain.terminal import escape
+from pretrain.host.terminal import escape
 
 TEMPLATES = pathlib.Path(__file__).parent / "templates"
 # A template has this placeholder in a script element of type application/json.

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.images.image_files import encode_pixels
+from pretrain.host.terminal import escape
 from pretrain.reporting.fonts import choose_fonts, using_fonts
 from pretrain.reporting.patch_maps import make_data_url
-from pretrain.terminal import escape
 
 COLUMNS = 7  # of the filters
 NEGATIVE, POSITIVE = (33, 102, 200), (214, 60, 45)  # colors of the cosines -1 and 1; 0 is white

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.images.image_files import encode_pixels
+from pretrain.host.terminal import escape
 from pretrain.reporting.fonts import choose_fonts, using_fonts
 from pretrain.reporting.html import escape_name
-from pretrain.terminal import escape
 
 COLOR = 230, 60, 20
 OPACITY = 0.8  # of the largest value of a map

@@ -14,8 +14,8 @@ from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from data.source import Source
 from pretrain.config import Run
-from pretrain.distributed.replica_check import ReplicaCheck
-from pretrain.distributed.stragglers import StragglerMonitor
+from pretrain.mesh.replica_check import ReplicaCheck
+from pretrain.processes.stragglers import StragglerMonitor
 from pretrain.training.divergence import DivergenceMonitor
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.logger import RunLog
@@ -25,7 +25,7 @@ from pretrain.training.state import TrainState
 from pretrain.training.targets import check_step
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
-from pretrain.workdir.lease import Lease
+from pretrain.workdir.leases.lease import Lease
 
 # (step, batch on the mesh) for consecutive steps.
 Batches = Generator[tuple[int, Any], None, None]

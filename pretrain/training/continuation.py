@@ -7,7 +7,7 @@ from etils import epath
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from pretrain.config import Run, read_json
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.schedules import make_learning_rate
 from pretrain.workdir.check import has_finished_steps
 from pretrain.workdir.recorded_run import list_changes, read_newest_run

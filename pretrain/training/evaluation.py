@@ -14,15 +14,15 @@ from data.mixed import Mixed
 from data.mixed_stream import MixedStream
 from data.objectives.objective import Objective
 from data.pipeline import Stream
-from pretrain.distributed.device_feed import place_evaluation_batches
-from pretrain.distributed.sharding import (
+from pretrain.evaluation.pair_translations import make_text_writers
+from pretrain.evaluation.task_metrics import check_run_metrics, compute_metrics
+from pretrain.mesh.device_feed import place_evaluation_batches
+from pretrain.mesh.sharding import (
     make_batch_sharding,
     make_gather,
     make_replicated_sharding,
 )
-from pretrain.distributed.xla_options import get_compiler_options
-from pretrain.evaluation.pair_translations import make_text_writers
-from pretrain.evaluation.task_metrics import check_run_metrics, compute_metrics
+from pretrain.mesh.xla_options import get_compiler_options
 from pretrain.training.losses import Loss, LossOptions, MixedLoss
 from pretrain.training.state import init_variables
 from pretrain.training.step import make_evaluation_fn

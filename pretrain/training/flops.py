@@ -19,8 +19,8 @@ from data.objectives.objective import Objective
 from models import build
 from models.config.heads import HeadedConfig
 from pretrain.config import Run
-from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.distributed.ops.pair_scopes import (
+from pretrain.kernels.model_hooks import make_local_hooks
+from pretrain.kernels.pair_scopes import (
     is_rare_branch,
     name_visible_pairs,
     read_computed_share,

@@ -22,10 +22,10 @@ from data.inspection.gaps import MAX_TARGETS, GapReader
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from pretrain.config import Run
-from pretrain.distributed.device_feed import place_shared_rows
-from pretrain.distributed.precision import cast_params
-from pretrain.distributed.sharding import make_gather, make_replicated_sharding
-from pretrain.distributed.xla_options import get_compiler_options
+from pretrain.mesh.device_feed import place_shared_rows
+from pretrain.mesh.precision import cast_params
+from pretrain.mesh.sharding import make_gather, make_replicated_sharding
+from pretrain.mesh.xla_options import get_compiler_options
 from pretrain.training.losses import Loss, MixedLoss
 from pretrain.training.program import Program
 from pretrain.workdir import samples_file

@@ -12,13 +12,13 @@ import jax
 from etils import epath
 
 from pretrain.config import Run
-from pretrain.distributed.stragglers import StragglerMonitor
-from pretrain.lost_output import note_error, note_losses
+from pretrain.host.lost_output import note_error, note_losses
+from pretrain.processes.stragglers import StragglerMonitor
 from pretrain.training import flops
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.sinks import MetricsSink, open_sinks
 from pretrain.workdir import environment_file
-from pretrain.workdir.lease import Lease
+from pretrain.workdir.leases.lease import Lease
 from pretrain.workdir.metrics_file import MetricsLog, ProgressLine
 
 

@@ -14,21 +14,21 @@ from etils import epath
 from data.composed import ComposedBatches
 from data.source import Source
 from pretrain.config import Run
-from pretrain.distributed.device_feed import prefetch_to_devices
-from pretrain.distributed.hang_notice import make_peers
-from pretrain.distributed.preflight import preflight_accelerators, preflight_run
-from pretrain.distributed.replica_check import ReplicaCheck
-from pretrain.distributed.sharding import make_mesh
-from pretrain.distributed.stragglers import StragglerMonitor
-from pretrain.distributed.watchdog import Watchdog
-from pretrain.evaluation.model_fit import check_row_length
-from pretrain.jax_settings import check_jax_settings
-from pretrain.lost_output import drop_failed_output
+from pretrain.host.lost_output import drop_failed_output
+from pretrain.mesh.device_feed import prefetch_to_devices
+from pretrain.mesh.replica_check import ReplicaCheck
+from pretrain.mesh.sharding import make_mesh
+from pretrain.processes.hang_notice import make_peers
+from pretrain.processes.stragglers import StragglerMonitor
+from pretrain.processes.watchdog import Watchdog
+from pretrain.settings.jax_settings import check_jax_settings
 from pretrain.training.context import Batches, TrainContext
 from pretrain.training.continuation import resume_rows
 from pretrain.training.divergence import DivergenceMonitor, count_updates
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.evaluation import make_evaluator
+from pretrain.training.fits.model_fit import check_row_length
+from pretrain.training.fits.preflight import preflight_accelerators, preflight_run
 from pretrain.training.gap_samples import make_sampler
 from pretrain.training.logger import RunLog
 from pretrain.training.memory.exhaustion import explain_exhaustion
@@ -49,8 +49,8 @@ from pretrain.training.state import TrainState
 from pretrain.training.trials.trusted_program import make_trusted_program
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
-from pretrain.workdir.hold_lease import hold_lease
-from pretrain.workdir.lease import Lease
+from pretrain.workdir.leases.hold_lease import hold_lease
+from pretrain.workdir.leases.lease import Lease
 
 
 def train(

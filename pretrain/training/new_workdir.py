@@ -18,16 +18,16 @@ from models import build
 from models.config.base import PatchConfig
 from models.layers.layer_layout import match_layout
 from pretrain.config import Run, to_json
-from pretrain.distributed.fingerprints import fingerprint_leaves
-from pretrain.distributed.sharding import format_path
-from pretrain.evaluation.model_fit import check_fit
-from pretrain.inference.trained import Trained, open_trained
-from pretrain.overrides import ConfigError
-from pretrain.terminal import escape_line
+from pretrain.host.terminal import escape_line
+from pretrain.mesh.fingerprints import fingerprint_leaves
+from pretrain.mesh.sharding import format_path
+from pretrain.settings.overrides import ConfigError
+from pretrain.training.fits.model_fit import check_fit
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.state import create_state, init_params
 from pretrain.workdir.check import check_orbax_path
 from pretrain.workdir.checkpoints import Checkpoints
+from pretrain.workdir.trained import Trained, open_trained
 
 # The parts of a model of patches that another one begins with. The rest are heads.
 BODY = ("embeddings", "encoder", "norm")

@@ -1,6 +1,6 @@
 """Signals that ask a run to end: it saves after the current step, and a second command ends it.
 
-`pretrain.distributed.restarts` names them: SIGTERM and Ctrl-C, SIGHUP for a terminal that is lost,
+`pretrain.processes.restarts` names them: SIGTERM and Ctrl-C, SIGHUP for a terminal that is lost,
 and what batch systems send.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from pretrain.distributed.restarts import COMMANDS, list_heard_stops
+from pretrain.processes.restarts import COMMANDS, list_heard_stops
 
 # Seconds in which further signals are the first one: `timeout` signals its command and then the
 # group, and a terminal that closes is reported by the kernel and by the shell.

@@ -19,22 +19,22 @@ from models import build
 from models.config.base import ImageConfig
 from models.layers.ops import leave_unchanged
 from pretrain.config import Run
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.ops.attention_kernels import AttentionRules
-from pretrain.distributed.ops.gradient_exchange import (
+from pretrain.kernels.attention_kernels import AttentionRules
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.mesh.gradient_exchange import (
     GradientFn,
     describe_exchange,
     find_exchange_obstacle,
     make_gradient_exchange,
 )
-from pretrain.distributed.sharding import (
+from pretrain.mesh.sharding import (
     make_batch_sharding,
     make_gather,
     make_replicated_sharding,
     make_state_shardings,
 )
-from pretrain.distributed.xla_options import get_compiler_options
-from pretrain.overrides import ConfigError
+from pretrain.mesh.xla_options import get_compiler_options
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.cross_entropy import (
     MAX_SCORES_IN_HBM,
     MAX_SCORES_PER_CHIP,

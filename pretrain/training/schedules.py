@@ -19,8 +19,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from pretrain.overrides import ConfigError
-from pretrain.schema import Optimizer
+from pretrain.settings import Optimizer
+from pretrain.settings.overrides import ConfigError
 
 Count = jax.typing.ArrayLike
 Schedule = Callable[[Count], jax.Array]

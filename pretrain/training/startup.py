@@ -17,15 +17,15 @@ from data.store.reader import Store
 from data.store.salvage import describe_omissions
 from models.config.base import TEACHER
 from pretrain.config import Run, to_json
-from pretrain.distributed import malloc_advice
-from pretrain.distributed.device_feed import find_local_rows
-from pretrain.distributed.preflight import preflight_source
-from pretrain.distributed.sharding import find_undivided_dims
-from pretrain.evaluation.model_fit import check_fit
-from pretrain.overrides import ConfigError
+from pretrain.mesh.device_feed import find_local_rows
+from pretrain.mesh.sharding import find_undivided_dims
+from pretrain.processes import malloc_advice
+from pretrain.settings.overrides import ConfigError
 from pretrain.training import truncation_report
 from pretrain.training.continuation import check_workdir, describe_rows, describe_schedule
 from pretrain.training.early_stopping import EarlyStopping
+from pretrain.training.fits.model_fit import check_fit
+from pretrain.training.fits.preflight import preflight_source
 from pretrain.training.losses import make_loss
 from pretrain.training.program import Program
 from pretrain.training.targets import check_heldout_rows, check_training_rows

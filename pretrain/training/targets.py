@@ -11,7 +11,7 @@ from typing import Any
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from data.rows.tables import Batch
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.losses import Loss, MixedLoss
 
 ROWS_AT_ONCE = 64  # rows that are built until one has a target, which most have

@@ -13,7 +13,7 @@ from data.corpus.buckets import check_bucket
 from data.corpus.paths import check_utf8_path, is_remote
 from data.corpus.untrusted import check_special_files
 from pretrain.config import read_json
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 
 # Files and folders that a run may leave in a workdir before it writes config.json.
 LEFTOVERS = {

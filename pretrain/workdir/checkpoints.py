@@ -22,9 +22,9 @@ from etils import epath
 
 from data.corpus.buckets import check_bucket
 from pretrain.config import Run, read_json
-from pretrain.distributed.fingerprints import fingerprint_leaves
-from pretrain.overrides import ConfigError
-from pretrain.schema import Checkpoint
+from pretrain.mesh.fingerprints import fingerprint_leaves
+from pretrain.settings import Checkpoint
+from pretrain.settings.overrides import ConfigError
 from pretrain.workdir import orbax_manager
 from pretrain.workdir.check import explain_no_workdir, is_hugging_face_folder
 from pretrain.workdir.checkpoint_record import (

@@ -16,7 +16,7 @@ from etils import epath
 
 from data.corpus.json_lines import format_json_lines
 from data.store.atomic import write_atomically
-from pretrain.extras import DISTRIBUTION
+from pretrain.host.extras import DISTRIBUTION
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from pretrain.distributed import processes
-from pretrain.overrides import ConfigError
+from pretrain.processes import processes
+from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.checkpoint_record import is_sealed, seal_record
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored, summarize_error
 
@@ -87,7 +87,7 @@ def share_failures() -> Iterator[None]:
     if jax.process_count() == 1 or processes.get_client() is None:
         yield
         return
-    from pretrain.distributed.preflight import collect_values, publish_value
+    from pretrain.processes.exchange import collect_values, publish_value
 
     name, damage = f"restore/{next(_attempts)}", None
     try:

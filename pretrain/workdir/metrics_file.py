@@ -12,7 +12,7 @@ from etils import epath
 
 from data.corpus.json_lines import format_json_lines, replace_nonfinite
 from data.store.atomic import name_in_disk_errors, write_atomically
-from pretrain.terminal import erase_line, is_redrawable
+from pretrain.host.terminal import erase_line, is_redrawable
 from pretrain.workdir.event_file import open_events
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 

@@ -5,7 +5,7 @@ from typing import Any
 from etils import epath
 
 from pretrain.config import Run, from_json, read_json
-from pretrain.fields import list_differences
+from pretrain.settings.fields import list_differences
 from pretrain.workdir.checkpoint_record import read_record
 
 # A run may be continued with other values of these keys: they decide where and how often something

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from pretrain.schema import Checkpoint
+from pretrain.settings import Checkpoint
 from pretrain.workdir.reader_pins import list_pinned_steps
 
 NAME = "pinned"

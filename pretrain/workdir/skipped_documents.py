@@ -11,7 +11,7 @@ from etils import epath
 from data.source import Source
 from data.store.atomic import write_atomically
 from data.store.salvage import describe_omissions
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.check import has_finished_steps
 
 NAME = "left_out.json"

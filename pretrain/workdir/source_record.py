@@ -8,7 +8,7 @@ from etils import epath
 
 from data.store.atomic import write_atomically
 from data.store.reader import Store
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.check import has_finished_steps
 
 NAME = "source.json"

@@ -38,7 +38,7 @@ from pretrain.api.finetuning import gather_examples
 from pretrain.cli import finetune
 from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.multitask import split_task_arguments
-from pretrain.schema import AdamW
+from pretrain.settings import AdamW
 from pretrain.training.optimizers.transforms import is_decayed
 from pretrain.training.schedules import make_learning_rate
 

@@ -17,7 +17,7 @@ from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.inference.hidden_states import COMBINATIONS
-from pretrain.inference.trained import Trained
+from pretrain.workdir.trained import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",

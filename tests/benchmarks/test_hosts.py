@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import hosts
 from pretrain.cli import local
-from pretrain.distributed.restarts import Ending
+from pretrain.processes.restarts import Ending
 
 pytestmark = pytest.mark.fast
 

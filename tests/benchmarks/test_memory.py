@@ -7,7 +7,7 @@ import pytest
 
 import pretrain.config
 from benchmarks import memory
-from pretrain.distributed import sharding
+from pretrain.mesh import sharding
 from pretrain.plan import compile as plan_compile
 from pretrain.plan import hlo, roofline, topology, work
 from pretrain.training import program

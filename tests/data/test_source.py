@@ -82,7 +82,7 @@ def test_its_rows_are_read_once_an_epoch_on_any_hosts():
 def test_it_is_trained_on_and_recorded(tmp_path):
     from models.config.gpt2 import Gpt2Config
     from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
-    from pretrain.overrides import ConfigError
+    from pretrain.settings.overrides import ConfigError
     from pretrain.training.loop import train
     from pretrain.workdir import metrics_file
     from pretrain.workdir.checkpoints import Checkpoints

@@ -176,7 +176,7 @@ def restorable():
     import jax
 
     from pretrain.config import Mesh
-    from pretrain.distributed.sharding import make_mesh
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.training.program import make_program
 
     @functools.cache  # a trace of the whole model

@@ -119,8 +119,8 @@ def digest_rows(batch):
 
 
 def change_lease():
-    from pretrain.distributed import process_identity as process
-    from pretrain.workdir import lease
+    from pretrain.processes import process_identity as process
+    from pretrain.workdir.leases import lease
 
     if times := os.environ.get("FAULTY_LEASE"):
         lease.HEARTBEAT, lease.STALE = map(float, times.split(","))

@@ -13,7 +13,7 @@ from models.config.albert import AlbertConfig
 from models.config.gpt import GptConfig
 from models.config.t5 import T5Config
 from pretrain.config import Adafactor
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.checkpoints import Checkpoints
 
 

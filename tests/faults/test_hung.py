@@ -13,7 +13,7 @@ import time
 import pytest
 
 from pretrain.cli import local
-from pretrain.distributed.watchdog import HUNG
+from pretrain.processes.watchdog import HUNG
 from pretrain.workdir.checkpoints import Checkpoints
 
 FAULTY = pathlib.Path(__file__).parent / "faulty.py"

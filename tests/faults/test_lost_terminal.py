@@ -125,7 +125,7 @@ def test_a_run_without_a_fault_has_no_note(finished):
 def test_nothing_is_written_to_a_file_that_takes_the_place_of_a_closed_stream(configured, tmp_path):
     """A descriptor that is free is the next file's, and libraries write their messages to it."""
     code = (
-        "import os, sys; from pretrain.lost_output import open_missing_streams; "
+        "import os, sys; from pretrain.host.lost_output import open_missing_streams; "
         "open_missing_streams(); file = open(sys.argv[1], 'w'); os.write(2, b'a message'); "
         "print('more', file=sys.stderr, flush=True); print(file.fileno(), file=file)"
     )

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pretrain.config import load
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 CHANGES = (

@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 
 from data.corpus.readers import FORMAT_READERS, read_file
 from pretrain.config import Run, from_json, load, to_json
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 
 EXAMPLES = 3000 if os.environ.get("CLOZE_BOARD") == "whole" else 300
 often = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)

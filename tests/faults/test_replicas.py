@@ -17,8 +17,8 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pretrain.config import Mesh
-from pretrain.distributed.replica_check import ReplicaCheck, ReplicaMismatch
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.replica_check import ReplicaCheck, ReplicaMismatch
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training import loop as module
 from pretrain.training.optimizers import allow_promotion
 

@@ -14,9 +14,10 @@ import time
 
 import pytest
 
-from pretrain.workdir import lease, metrics_file
+from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
-from pretrain.workdir.lease import Lease
+from pretrain.workdir.leases import lease
+from pretrain.workdir.leases.lease import Lease
 from tests import forks
 
 ROOT = pathlib.Path(__file__).parents[2]

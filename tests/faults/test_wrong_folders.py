@@ -87,7 +87,7 @@ def test_a_file_of_the_caller_that_hides_a_package_is_named(tmp_path, root, name
 def test_a_folder_that_hides_the_package_of_an_editable_install_is_named(tmp_path, root):
     """Such an install finds the packages after all folders of sys.path."""
     code = (
-        "import sys; sys.path.append(sys.argv[1]); import pretrain.hiding as hiding; "
+        "import sys; sys.path.append(sys.argv[1]); import pretrain.host.hiding as hiding; "
         "sys.path[:] = [sys.argv[2], *(path for path in sys.path if path != sys.argv[1])]; "
         "print(hiding.find_hiding_file())"
     )

@@ -10,9 +10,9 @@ import pytest
 
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
-from pretrain.distributed.ops.attention_kernels import make_attend
-from pretrain.distributed.ops.softmax import attend
-from pretrain.distributed.sharding import make_mesh
+from pretrain.kernels.attention_kernels import make_attend
+from pretrain.kernels.softmax import attend
+from pretrain.mesh.sharding import make_mesh
 
 B, M, H, K = 4, 256, 4, 64
 LENGTHS = np.array([[M], [200], [1], [130]])

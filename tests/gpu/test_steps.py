@@ -14,7 +14,7 @@ from models.config.bert import BertConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.t5 import T5Config
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import format_path, make_mesh
+from pretrain.mesh.sharding import format_path, make_mesh
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.state import init_state

@@ -13,7 +13,7 @@ from models import build
 from models.config.base import Pixels
 from models.config.lenet import LenetConfig
 from models.lenet import CONNECTIONS, squash
-from pretrain.distributed.sharding import format_path
+from pretrain.mesh.sharding import format_path
 from pretrain.training.losses import find_loss
 from tests.models.image_peers import draw_params, draw_pixels
 

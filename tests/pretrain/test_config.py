@@ -30,8 +30,8 @@ from pretrain.config import (
     to_json,
     validate_run,
 )
-from pretrain.fields import list_differences
-from pretrain.overrides import ConfigError, format_type
+from pretrain.settings.fields import list_differences
+from pretrain.settings.overrides import ConfigError, format_type
 from tests.test_layout import CONFIG_FIELDS
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")

@@ -43,7 +43,7 @@ def write_python(folder, version, name="python3"):
 @pytest.fixture
 def checkout(tmp_path):
     folder = tmp_path / "check out"
-    for name in ("launch.sh", "setup.cfg", "constraints.txt", "pretrain/command.py"):
+    for name in ("launch.sh", "setup.cfg", "constraints.txt", "pretrain/host/command.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
     shutil.copytree(ROOT / "pretrain" / "cli", folder / "pretrain" / "cli")

@@ -18,7 +18,7 @@ import numpy as np
 from data.corpus.untrusted import check_own_file, read_bounded
 from pretrain.convert.safe_folder import WEIGHTS, FolderError
 from pretrain.convert.size_checks import MAX_SIZE, check_fits_memory
-from pretrain.host_memory import count_physical_bytes
+from pretrain.host.host_memory import count_physical_bytes
 
 FLAX_WEIGHTS = "flax_model.msgpack"
 TYPES = {  # {name in a file: dtype}

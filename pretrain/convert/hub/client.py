@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 
 TOKENS = "https://huggingface.co/settings/tokens"
 LOGIN = f"set HF_TOKEN, or run `hf auth login` once ({TOKENS} makes tokens)"

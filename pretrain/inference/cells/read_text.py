@@ -12,8 +12,8 @@ from models import build
 from models.generation.decoding import unstack_model
 from models.layers.cache import CARRY
 from models.layers.recurrent.layer import CELLS
-from pretrain.distributed.model_hooks import make_local_hooks
-from pretrain.inference.trained import Trained
+from pretrain.kernels.model_hooks import make_local_hooks
+from pretrain.workdir.trained import Trained
 
 TOKENS_AT_ONCE = 512
 

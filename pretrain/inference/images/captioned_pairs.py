@@ -27,7 +27,7 @@ from data.images.captioned_vocabulary import CaptionedVocabulary
 from data.images.image_files import check_pillow, encode_pixels
 from pretrain.inference.batching import name_places, quote_text
 from pretrain.inference.fill_mask import MaskFiller
-from pretrain.inference.trained import Trained
+from pretrain.workdir.trained import Trained
 
 ROUNDS = 9
 ENDING = ".png"  # of the pictures that are written

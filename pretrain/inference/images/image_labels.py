@@ -24,11 +24,11 @@ from data.images.image_files import (
     resize_and_crop,
 )
 from models import build
-from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import round_up_to_power
+from pretrain.kernels.model_hooks import make_local_hooks
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 class ImageLabeller:

@@ -18,17 +18,17 @@ import numpy as np
 from data.images.image_files import check_pillow
 from models import build
 from models.activations import capture_activations
-from pretrain.distributed.device_feed import place_shared_rows
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.sharding import make_replicated_sharding
 from pretrain.inference.attention_maps import check_weights
 from pretrain.inference.images.image_labels import read_image
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.mesh.device_feed import place_shared_rows
+from pretrain.mesh.sharding import make_replicated_sharding
 from pretrain.reporting.patch_maps import ImageMaps
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
 
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 
 def compute_image_maps(trained: Trained, mesh: Mesh, paths: Sequence[str]) -> list[ImageMaps]:

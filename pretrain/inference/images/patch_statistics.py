@@ -17,11 +17,11 @@ import numpy as np
 from data.examples.example_store import open_source
 from models import build
 from models.activations import capture_activations
-from pretrain.distributed.model_hooks import make_local_hooks
+from pretrain.kernels.model_hooks import make_local_hooks
 from pretrain.reporting.patch_figures import PatchFigures
 
 if TYPE_CHECKING:
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
 NUM_FILTERS = 28  # as many as the paper's figure has
 NUM_IMAGES = 32  # held-out images whose attention distances are averaged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from pretrain.command import PREFIX
+from pretrain.host.command import PREFIX
 from pretrain.pod.environment import build_environment, parse_variables
 
 IMAGE = re.compile(

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.ops import leave_unchanged
-from pretrain.distributed.precision import cast_params
-from pretrain.overrides import ConfigError
+from pretrain.mesh.precision import cast_params
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.cross_entropy import (
     MAX_SCORES_PER_ROW,
     take_scores,

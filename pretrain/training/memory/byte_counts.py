@@ -15,11 +15,11 @@ import numpy as np
 
 from data.mixed import map_shapes
 from models import build
-from pretrain.distributed.ops.gradient_exchange import (
+from pretrain.mesh.gradient_exchange import (
     count_gathered_bytes,
     find_exchange_obstacle,
 )
-from pretrain.distributed.sharding import (
+from pretrain.mesh.sharding import (
     MESH_AXES,
     find_dimension_names,
     format_path,

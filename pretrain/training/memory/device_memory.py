@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import jax
 
-from pretrain.distributed import processes
-from pretrain.distributed.preflight import TIMEOUT, exchange_values
-from pretrain.host_memory import find_host_memory
+from pretrain.host.host_memory import find_host_memory
+from pretrain.processes import processes
+from pretrain.processes.exchange import TIMEOUT, exchange_values
 from pretrain.training.accelerators import CHIPS
 
 GIB = 2**30

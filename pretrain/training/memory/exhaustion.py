@@ -7,7 +7,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 
-from pretrain.host_memory import read_process_limits
+from pretrain.host.host_memory import read_process_limits
 
 # The names of XLA's only class of errors, which has a status code in its message.
 XLA_ERRORS = ("JaxRuntimeError", "XlaRuntimeError")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.memory.device_memory import (
     DeviceMemory,
     find_local_memory,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from data.mixed import map_shapes
-from pretrain.distributed.sharding import make_batch_sharding, make_state_shardings
+from pretrain.mesh.sharding import make_batch_sharding, make_state_shardings
 from pretrain.training import flops
 from pretrain.training.memory.byte_counts import (
     count_carried_gradients,

@@ -12,9 +12,9 @@ from jax.sharding import AbstractMesh
 from data.mixed import Mixed
 from models.config.heads import HeadedConfig
 from pretrain.config import Run, override_run, validate_run
-from pretrain.distributed.sharding import AXES, make_mesh
-from pretrain.overrides import ConfigError
-from pretrain.schema import Adafactor
+from pretrain.mesh.sharding import AXES, make_mesh
+from pretrain.settings import Adafactor
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.memory.byte_counts import count_residuals
 from pretrain.training.memory.memory_estimate import estimate_on_devices
 from pretrain.training.program import check_batch, make_program

@@ -10,8 +10,8 @@ import importlib.util
 import os
 import re
 
-from pretrain.extras import how_to_install
-from pretrain.overrides import ConfigError
+from pretrain.host.extras import how_to_install
+from pretrain.settings.overrides import ConfigError
 
 PROMETHEUS_START = b"# TYPE cloze_"  # of each file that --prometheus has written
 TRACKERS = {"wandb": "Weights & Biases", "mlflow": "MLflow"}

@@ -1,4 +1,4 @@
-"""The optimizers of the papers, one file for each class of pretrain/schema/optimizers.py."""
+"""The optimizers of the papers, one file for each class of pretrain/settings/optimizers.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import optax
 
 from models.config.heads import HeadedConfig
 from pretrain.config import Run
-from pretrain.distributed.sharding import format_path
-from pretrain.overrides import ConfigError
-from pretrain.schema import Optimizer
+from pretrain.mesh.sharding import format_path
+from pretrain.settings import Optimizer
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.divergence import track_norms
 from pretrain.training.optimizers.ema import track_ema
 from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params, select_trained

@@ -2,7 +2,7 @@
 
 import optax
 
-from pretrain.schema import Adafactor
+from pretrain.settings import Adafactor
 from pretrain.training.optimizers.transforms import clip_by_rms, scale_by_param_rms
 from pretrain.training.schedules import Schedule
 

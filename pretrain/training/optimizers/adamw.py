@@ -2,7 +2,7 @@
 
 import optax
 
-from pretrain.schema import AdamW
+from pretrain.settings import AdamW
 from pretrain.training.optimizers.transforms import (
     clip_by_global_norm,
     make_weight_decay_mask,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pretrain.distributed.sharding import format_path
+from pretrain.mesh.sharding import format_path
 
 
 def freeze_params(

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.distributed.sharding import format_path
-from pretrain.schema import Lamb
+from pretrain.mesh.sharding import format_path
+from pretrain.settings import Lamb
 from pretrain.training.optimizers.transforms import (
     clip_by_global_norm,
     is_decayed,

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.distributed.sharding import format_path
+from pretrain.mesh.sharding import format_path
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:

@@ -11,20 +11,20 @@ import jax
 from etils import epath
 
 from pretrain.config import Mesh, list_names, load
-from pretrain.distributed.ops.attention_kernels import (
+from pretrain.kernels.attention_kernels import (
     CHUNK_KERNELS,
     KERNELS,
     PLATFORMS,
     format_names,
     list_all_kernels,
 )
-from pretrain.distributed.sharding import make_mesh
-from pretrain.distributed.trials.attention_calls import name_call
-from pretrain.distributed.trials.comparison import Verdict
-from pretrain.distributed.trials.kernel_trust import RememberedTrust, find_own_device, has_kernels
-from pretrain.distributed.trials.trial_memory import TrialMemory
-from pretrain.distributed.watchdog import Watchdog
-from pretrain.schema import Limits
+from pretrain.kernels.trials.attention_calls import name_call
+from pretrain.kernels.trials.comparison import Verdict
+from pretrain.kernels.trials.kernel_trust import RememberedTrust, find_own_device, has_kernels
+from pretrain.kernels.trials.trial_memory import TrialMemory
+from pretrain.mesh.sharding import make_mesh
+from pretrain.processes.watchdog import Watchdog
+from pretrain.settings import Limits
 from pretrain.training.program import make_program
 from pretrain.training.trials.operation_trials import list_trials
 from pretrain.training.trials.trust import EXCHANGE, GATHERS, LOSS, Trust

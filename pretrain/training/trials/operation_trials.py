@@ -19,14 +19,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models.layers import ops
 from pretrain.config import Run
-from pretrain.distributed.ops.gathers import make_take_rows, take_positions
-from pretrain.distributed.ops.gradient_exchange import (
+from pretrain.kernels.gathers import make_take_rows, take_positions
+from pretrain.kernels.trials.comparison import Verdict, find_difference
+from pretrain.mesh.gradient_exchange import (
     find_exchange_obstacle,
     make_gradient_exchange,
     make_param_specs,
 )
-from pretrain.distributed.sharding import AXES, BATCH
-from pretrain.distributed.trials.comparison import Verdict, find_difference
+from pretrain.mesh.sharding import AXES, BATCH
 from pretrain.training.cross_entropy import (
     cross_entropy,
     take_scores,

@@ -16,13 +16,13 @@ from etils import epath
 from jax.sharding import Mesh
 
 from pretrain.config import Run
-from pretrain.distributed.hang_notice import make_peers
-from pretrain.distributed.preflight import COPY_TIMEOUT, exchange_values
-from pretrain.distributed.trials.attention_calls import name_call
-from pretrain.distributed.trials.comparison import Verdict, compare_attention, describe_error
-from pretrain.distributed.trials.kernel_trust import RememberedTrust, find_own_device, has_kernels
-from pretrain.distributed.trials.trial_memory import TrialMemory
-from pretrain.distributed.watchdog import Watchdog
+from pretrain.kernels.trials.attention_calls import name_call
+from pretrain.kernels.trials.comparison import Verdict, compare_attention, describe_error
+from pretrain.kernels.trials.kernel_trust import RememberedTrust, find_own_device, has_kernels
+from pretrain.kernels.trials.trial_memory import TrialMemory
+from pretrain.processes.exchange import COPY_TIMEOUT, exchange_values
+from pretrain.processes.hang_notice import make_peers
+from pretrain.processes.watchdog import Watchdog
 from pretrain.training.memory.memory_check import check_memory
 from pretrain.training.program import Program
 from pretrain.training.trials.operation_trials import OperationTrial, list_trials

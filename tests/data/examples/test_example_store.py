@@ -16,8 +16,8 @@ from data.store.reader import Store
 from models.config.bert import BertConfig
 from models.config.heads import ClassifierConfig
 from pretrain.config import Run
-from pretrain.evaluation.model_fit import check_fit
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
+from pretrain.training.fits.model_fit import check_fit
 
 CLASSES = ("no", "yes")
 

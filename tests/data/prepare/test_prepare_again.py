@@ -20,7 +20,7 @@ from data.prepare.summary import format_summary
 from data.store import atomic
 from data.store.reader import Store
 from data.vocabulary.load import read_vocabulary
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 
 
 def hash_files(folder: pathlib.Path) -> dict[str, str]:

@@ -24,7 +24,7 @@ from models.config.xlnet import XLNetConfig
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 from models.layers.layer_layout import match_layout
-from pretrain.distributed.sharding import find_dimension_names, format_path
+from pretrain.mesh.sharding import find_dimension_names, format_path
 
 SIZES = dict(
     vocab=64, length=16, width=16, depth=2, num_heads=2, mlp=24, dropout=0.0, attention_dropout=0.0

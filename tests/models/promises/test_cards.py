@@ -11,12 +11,12 @@ from data.vocabulary.load import train_vocabulary
 from models.config.base import ImageConfig
 from pretrain.api.importing import make_starting_run
 from pretrain.config import Run
-from pretrain.convert.cards.card_texts import name_auto_class
-from pretrain.convert.cards.model_card import make_loading_lines
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.read_write import write_model
 from pretrain.families import FAMILIES
 from pretrain.finetune.encoders import make_head_objective
+from pretrain.publish.cards.card_texts import name_auto_class
+from pretrain.publish.cards.model_card import make_loading_lines
 from tests.models.promises.test_heads import EXPORTED, FITTING, name_pair
 from tests.pretrain.finetune.encoders import TEXT, draw_params
 

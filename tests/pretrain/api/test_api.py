@@ -15,8 +15,8 @@ from pretrain import api
 from pretrain.__main__ import main
 from pretrain.api.arguments import list_arguments
 from pretrain.config import load
-from pretrain.distributed import preflight, processes
-from pretrain.overrides import ConfigError
+from pretrain.processes import exchange, processes
+from pretrain.settings.overrides import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -345,14 +345,14 @@ def test_the_first_process_alone_pushes(folder, monkeypatch):
 
 
 def test_a_second_run_of_several_processes_has_keys_of_its_own(monkeypatch):
-    monkeypatch.setattr(preflight, "_round", 0)
-    preflight.begin_round()
-    assert preflight._make_key("facts", 3) == "cloze/preflight/facts/3"  # there is one process
+    monkeypatch.setattr(exchange, "_round", 0)
+    exchange.begin_round()
+    assert exchange._make_key("facts", 3) == "cloze/preflight/facts/3"  # there is one process
     monkeypatch.setattr(processes, "get_client", object)
     keys = []
     for _ in range(3):
-        preflight.begin_round()
-        keys.append(preflight._make_key("facts", 3))
+        exchange.begin_round()
+        keys.append(exchange._make_key("facts", 3))
     assert keys[0] == "cloze/preflight/facts/3" and len({*keys}) == 3
 
 

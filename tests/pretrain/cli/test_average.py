@@ -16,9 +16,9 @@ from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
 from pretrain.cli.average import average_checkpoints
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
-from pretrain.distributed.sharding import make_mesh
-from pretrain.inference import trained as trained_module
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training import program
+from pretrain.workdir import trained as trained_module
 from pretrain.workdir.checkpoints import DamagedCheckpoint
 from pretrain.workdir.read_params import restore_params
 

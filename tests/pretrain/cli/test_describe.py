@@ -15,7 +15,7 @@ from pretrain.cli import recipes
 from pretrain.cli.field_pages import MARKER, format_index, format_page, group_sections
 from pretrain.cli.generated_page import update_page
 from pretrain.config import CONFIGS, SECTION_CLASSES, list_names
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "configuration.md"
 

@@ -17,12 +17,12 @@ from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.distil import check_teacher, find_recipe
 from pretrain.config import SECTION_CLASSES, load, to_json
-from pretrain.distributed.sharding import make_mesh
 from pretrain.families.distilbert import init_student
-from pretrain.inference.trained import open_trained
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.program import make_program
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import open_trained
 
 BERT = BertConfig(
     vocab=128, length=32, width=32, depth=4, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0

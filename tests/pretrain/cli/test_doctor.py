@@ -8,9 +8,9 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.cli import doctor
-from pretrain.distributed import processes
-from pretrain.distributed.accelerator_detection import Accelerators
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
+from pretrain.processes import processes
+from pretrain.processes.accelerator_detection import Accelerators
 
 pytestmark = pytest.mark.fast
 

@@ -18,8 +18,8 @@ from models.config.heads import TaggerConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer
 from pretrain.config import ConfigError, Run, load, validate_run
-from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import open_trained
 from tests import elmo_numpy
 
 MODEL = ElmoConfig(

@@ -437,7 +437,7 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
     each text.
     """
     from pretrain.inference import text_generation as write
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
     config, vocabulary = (
         dataclasses.replace(CONFIGS["transformer"], vocab=74),
@@ -477,7 +477,7 @@ def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tm
     a token.
     """
     from pretrain.inference import text_generation as write
-    from pretrain.inference.trained import Trained
+    from pretrain.workdir.trained import Trained
 
     for name in ("gpt", "gpt2_unrolled"):
         config = dataclasses.replace(CONFIGS[name], vocab=72)

@@ -174,11 +174,11 @@ def test_one_json_object_is_printed_beside_a_submission(run_of, tmp_path, monkey
         data=SimpleNamespace(objective=Classification(columns=("sentence1", "sentence2", "label")))
     )
     monkeypatch.setattr(
-        "pretrain.inference.trained.open_trained",
+        "pretrain.workdir.trained.open_trained",
         lambda *_, report: SimpleNamespace(run=run, params={}),
     )
     monkeypatch.setattr(
-        "pretrain.api.answering.make_answerer",
+        "pretrain.inference.answering.make_answerer",
         lambda trained, batch_size: lambda texts, places, first: [{"label": "0"} for _ in texts],
     )
     (tmp_path / "test.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
@@ -206,9 +206,9 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
     def predict_labels(texts, places, first):
         return [{"label": "neutral" if "fox" in "".join(pair) else None} for pair in texts]
 
-    monkeypatch.setattr("pretrain.inference.trained.open_trained", open_predictor)
+    monkeypatch.setattr("pretrain.workdir.trained.open_trained", open_predictor)
     monkeypatch.setattr(
-        "pretrain.api.answering.make_answerer",
+        "pretrain.inference.answering.make_answerer",
         lambda trained, batch_size: (
             predict_labels if (trained.workdir, trained.step) == ("b", 2) else None
         ),

@@ -20,15 +20,15 @@ from models.config.t5 import T5Config
 from models.generation.decoding import Sample
 from pretrain import api
 from pretrain.__main__ import main
-from pretrain.api.answering import make_answerer
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.api.predicting import Predictor
 from pretrain.cli import predict
 from pretrain.convert.read_write import write_model
+from pretrain.host.terminal import ERASE_LINE
 from pretrain.inference import fill_mask, progress, text_generation
-from pretrain.inference.trained import Trained, open_trained
-from pretrain.terminal import ERASE_LINE
+from pretrain.inference.answering import make_answerer
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import Trained, open_trained
 from tests.pretrain.inference.test_progress import Terminal
 
 TEXT = [

@@ -12,7 +12,7 @@ from PIL import Image
 from models import build
 from pretrain.__main__ import main
 from pretrain.inference.images.captioned_pairs import Pair, PairFiller
-from pretrain.inference.trained import open_trained
+from pretrain.workdir.trained import open_trained
 from tests.captioned_images import TINY_MODEL, write_captioned_images
 
 MODEL = [

@@ -17,8 +17,8 @@ from pretrain.api.importing import import_folder
 from pretrain.convert.pretrained import Converter
 from pretrain.convert.read_write import write_model
 from pretrain.families import find_family
-from pretrain.inference.trained import open_trained
 from pretrain.training.state import init_params
+from pretrain.workdir.trained import open_trained
 from tests.pretrain.conftest import RUNS, make_texts
 
 T5X_NAMES = {  # {name in `transformers`: name in T5X} of a layer

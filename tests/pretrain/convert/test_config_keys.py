@@ -12,11 +12,11 @@ from models.config.gpt import GptConfig
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert.fine_tuned import from_hf_config
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
-from pretrain.convert.lost_rates import list_lost_rates
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.convert.read_write import find_converter
 from pretrain.convert.size_checks import check_model_sizes
 from pretrain.families.labels import read_labels
+from pretrain.publish.lost_rates import list_lost_rates
 from tests.pretrain.finetune.encoders import make_decoders, make_encoders
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

@@ -13,7 +13,7 @@ from models.activations import capture_activations
 from pretrain.__main__ import main
 from pretrain.convert.hdf5_folder import is_hdf5_folder, open_hdf5_model
 from pretrain.convert.safe_folder import FolderError
-from pretrain.inference.trained import open_trained
+from pretrain.workdir.trained import open_trained
 from tests import elmo_numpy
 
 h5py = pytest.importorskip("h5py")

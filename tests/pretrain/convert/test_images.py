@@ -16,13 +16,13 @@ from models import build
 from models.config.base import Pixels
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
-from pretrain.convert.cards.model_card import find_auto_class
 from pretrain.convert.encodings.classes import make_encoding
-from pretrain.convert.encodings.image_card import list_loading_lines
 from pretrain.convert.encodings.processor import describe_processor, read_crop_ratio
-from pretrain.convert.jax_folder import write_jax_folder
 from pretrain.convert.read_write import find_converter, open_model, write_model
 from pretrain.convert.safe_folder import FolderError
+from pretrain.publish.cards.image_card import list_loading_lines
+from pretrain.publish.cards.model_card import find_auto_class
+from pretrain.publish.jax_folder import write_jax_folder
 from tests import given
 from tests.models.image_peers import draw_params, draw_pixels
 from tests.pinned import check_pinned, hash_files

@@ -15,8 +15,8 @@ from pretrain.api.importing import make_starting_run
 from pretrain.convert.finite import LONGEST, check_finite, make_printable
 from pretrain.convert.read_write import open_model
 from pretrain.convert.renamed_tensors import merge_copies
-from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import open_trained
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"

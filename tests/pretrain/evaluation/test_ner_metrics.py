@@ -6,7 +6,7 @@ import pytest
 from data.store.split import MixtureSource, Split
 from models.config.heads import TaggerConfig
 from pretrain.evaluation.task_metrics import check_metrics, compute_metrics
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 
 NAMES = ("O", "B-X", "I-X", "B-Y", "I-Y")
 SCORES = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")

@@ -16,17 +16,17 @@ from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Train
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.sharding import format_path, make_mesh, make_param_sharding
 from pretrain.evaluation.task_metrics import METRICS
 from pretrain.inference.text_generation import TranslationWriter
-from pretrain.inference.trained import Trained
-from pretrain.overrides import ConfigError
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.mesh.sharding import format_path, make_mesh, make_param_sharding
 from pretrain.reporting.curves import list_curves
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.loop import train
 from pretrain.training.losses import make_loss
 from pretrain.workdir.metrics_file import read_metrics
+from pretrain.workdir.trained import Trained
 
 pytest.importorskip("sacrebleu")
 WORDS = ["fox", "dog", "cat", "hen", "walks", "sees", "the", "a"]

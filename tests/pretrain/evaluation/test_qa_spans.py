@@ -13,7 +13,7 @@ from data.rows.frames import move_cls_last
 from models.config.heads import SpanReaderConfig
 from pretrain.evaluation import qa_spans
 from pretrain.evaluation.task_metrics import METRICS, compute_metrics
-from pretrain.finetune import n_best
+from pretrain.inference.tasks import n_best
 from pretrain.training.losses import answer_span
 from pretrain.training.losses.loss import ScoreTokens
 

@@ -11,8 +11,8 @@ import pytest
 
 from pretrain.evaluation import task_metrics
 from pretrain.evaluation.task_metrics import check_metrics, compute_metrics
-from pretrain.extras import how_to_install
-from pretrain.overrides import ConfigError
+from pretrain.host.extras import how_to_install
+from pretrain.settings.overrides import ConfigError
 
 NEEDS_SKLEARN = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None, reason="scikit-learn is of the extra `metrics`"

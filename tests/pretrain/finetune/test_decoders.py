@@ -25,10 +25,10 @@ from pretrain.families import FAMILIES
 from pretrain.families.family_record import CLASSIFIER
 from pretrain.finetune.encoders import make_head_objective
 from pretrain.finetune.later_export import describe_refusal
-from pretrain.finetune.predict_choices import ChoicePredictor
-from pretrain.inference.trained import Trained
+from pretrain.inference.tasks.predict_choices import ChoicePredictor
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import Trained
 from tests.pretrain.finetune.encoders import draw_params, make_decoders, make_encoders
 
 WORDS = "the a fox dog river stone runs sees near old".split()

@@ -30,13 +30,13 @@ from pretrain.finetune.qa_task import QuestionExamples, SpanTask
 from pretrain.finetune.seed_summary import describe_unfinished, find_best_checkpoint
 from pretrain.finetune.tagging_task import TaggedExamples
 from pretrain.finetune.text2text_task import TextExamples
-from pretrain.inference.trained import open_trained
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.memory import memory_check
 from pretrain.training.memory.device_memory import DeviceMemory
 from pretrain.training.new_workdir import check_origin, digest_params, start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import open_trained
 
 BERT = BertConfig(
     vocab=64, length=32, width=32, depth=2, num_heads=4, mlp=64, dropout=0.0, attention_dropout=0.0

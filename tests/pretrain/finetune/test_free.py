@@ -15,8 +15,8 @@ from models.config.bert import BertConfig
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
 from pretrain.config import override_run, validate_run
-from pretrain.distributed.sharding import format_path, make_mesh
-from pretrain.overrides import ConfigError
+from pretrain.mesh.sharding import format_path, make_mesh
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.optimizers.frozen import zero_frozen
 from pretrain.training.program import make_program

@@ -19,7 +19,7 @@ from pretrain.config import Run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import find_encoder_config
 from pretrain.finetune.start import make_initial_params
-from pretrain.inference.trained import open_trained
+from pretrain.workdir.trained import open_trained
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_decoders, make_encoders
 
 DECODERS = make_decoders()

@@ -20,7 +20,7 @@ from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import find_encoder_config, make_head_objective
-from pretrain.inference.trained import open_trained
+from pretrain.workdir.trained import open_trained
 from tests.pretrain.finetune.encoders import draw_params, make_encoders
 
 ENCODERS = make_encoders()

@@ -23,21 +23,21 @@ from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.glue import score_other_part
-from pretrain.convert.cards.model_card import make_card
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, score_generated_texts
-from pretrain.evaluation.label_checks import read_pairs
 from pretrain.evaluation.qa_spans import score_answers
 from pretrain.evaluation.task_metrics import check_run_metrics
 from pretrain.finetune.finetune_request import FinetuneRequest
-from pretrain.finetune.predict_generated import make_reader
 from pretrain.finetune.seed_summary import find_best_checkpoint
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.text2text_task import convert_choices, convert_to_text
-from pretrain.inference.trained import open_trained
-from pretrain.overrides import ConfigError
+from pretrain.inference.tasks.predict_generated import make_reader
+from pretrain.publish.cards.model_card import make_card
+from pretrain.settings.overrides import ConfigError
+from pretrain.training.fits.label_checks import read_pairs
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import open_trained
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0

@@ -20,8 +20,8 @@ from data.vocabulary.word_vectors import fill_embeddings, read_word_vectors
 from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.config import AdamW, Checkpoint, ConfigError, Evaluate, Run, Train, load
-from pretrain.inference.trained import open_trained
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import open_trained
 from tests.pretrain.conftest import WORD_ENCODERS
 from tests.pretrain.training.recurrent_runs import check_killed_run
 

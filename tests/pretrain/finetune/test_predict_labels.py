@@ -18,11 +18,11 @@ from data.vocabulary.tokenizer_json import read_tokenizer_json
 from models.config.heads import ClassifierConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_type, tokenizer
-from pretrain.convert.cards.model_card import make_card
 from pretrain.convert.read_write import write_model
-from pretrain.finetune.long_pairs import shorten_pair
-from pretrain.finetune.predict_labels import LabelPredictor
-from pretrain.inference.trained import Trained
+from pretrain.inference.tasks.long_pairs import shorten_pair
+from pretrain.inference.tasks.predict_labels import LabelPredictor
+from pretrain.publish.cards.model_card import make_card
+from pretrain.workdir.trained import Trained
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_decoders, make_encoders
 
 ENCODERS = make_encoders() | make_decoders()

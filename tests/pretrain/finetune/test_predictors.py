@@ -12,12 +12,12 @@ from data.examples.choice_questions import ChoiceQuestion
 from data.objectives import MultipleChoice, Tagging
 from models.config.heads import ChoiceConfig, TaggerConfig
 from pretrain.config import Run
-from pretrain.convert.cards.model_card import make_card
 from pretrain.convert.read_write import write_model
-from pretrain.finetune.predict_choices import ChoicePredictor
-from pretrain.finetune.predict_tags import TagPredictor
-from pretrain.inference.trained import Trained
+from pretrain.inference.tasks.predict_choices import ChoicePredictor
+from pretrain.inference.tasks.predict_tags import TagPredictor
+from pretrain.publish.cards.model_card import make_card
 from pretrain.training.losses import find_loss
+from pretrain.workdir.trained import Trained
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
 
 ENCODERS = make_encoders()

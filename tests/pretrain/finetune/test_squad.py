@@ -25,18 +25,18 @@ from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run, override_run
 from pretrain.convert import find_model_type, tokenizer
-from pretrain.convert.cards.model_card import make_card
 from pretrain.convert.read_write import write_model
-from pretrain.distributed.sharding import find_dimension_names, format_path
 from pretrain.finetune.encoders import fit_window
 from pretrain.finetune.finetune_request import FinetuneRequest
-from pretrain.finetune.predict_answers import AnswerPredictor
 from pretrain.finetune.qa_task import QuestionExamples, SpanTask
-from pretrain.inference.trained import Trained, open_trained
+from pretrain.inference.tasks.predict_answers import AnswerPredictor
+from pretrain.mesh.sharding import find_dimension_names, format_path
+from pretrain.publish.cards.model_card import make_card
 from pretrain.training import truncation_report
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints, read_run
+from pretrain.workdir.trained import Trained, open_trained
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
 
 BERT = BertConfig(

@@ -24,11 +24,11 @@ from pretrain.evaluation.task_metrics import check_metrics, find_metric_kind, sc
 from pretrain.finetune.labelled_task import LabelledExamples
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.text2text_task import TextExamples, convert_to_text, find_label_words
-from pretrain.inference.trained import open_trained
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.trained import open_trained
 from tests.store_files import generation_folder
 
 T5 = T5Config(

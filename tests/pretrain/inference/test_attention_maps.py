@@ -32,11 +32,11 @@ from pretrain.api.pictures import check_layers_and_heads
 from pretrain.cli.attention import write_images
 from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
-from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.attention_maps import Panel, Token, compute_attention_maps, make_page_data
-from pretrain.inference.trained import Trained
+from pretrain.mesh.sharding import make_mesh
 from pretrain.reporting.html import render_html
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",

@@ -27,9 +27,9 @@ from pretrain.inference.cells.properties import (
     mark_quotes,
 )
 from pretrain.inference.cells.read_text import compute_cells, read_text
-from pretrain.inference.trained import open_trained
 from pretrain.reporting.cell_page import ColouredText, name_shade, render_cell_page
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import open_trained
 
 WIDTH, BIG = 12, 40.0
 # What a letter is, a row of the embeddings each.

@@ -17,8 +17,8 @@ from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer
 from pretrain.config import Run
 from pretrain.inference.field_generation import FieldWriter
-from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import open_trained
 from tests.article_store import prepare_articles
 
 MODEL = Gpt2Config(

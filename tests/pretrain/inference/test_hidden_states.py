@@ -21,11 +21,11 @@ from models.config.xlnet import XLNetConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import format_path, make_mesh, make_param_sharding
 from pretrain.inference.hidden_states import COMBINATIONS, extract_features
-from pretrain.inference.trained import Trained
 from pretrain.inference.word_alignment import WordAligner
+from pretrain.mesh.sharding import format_path, make_mesh, make_param_sharding
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",

@@ -19,7 +19,6 @@ from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh, make_param_sharding
 from pretrain.inference.in_context import evaluate_task
 from pretrain.inference.in_context_tasks import (
     ExamplePool,
@@ -29,8 +28,9 @@ from pretrain.inference.in_context_tasks import (
     join_texts,
     read_questions,
 )
-from pretrain.inference.trained import Trained
+from pretrain.mesh.sharding import make_mesh, make_param_sharding
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",

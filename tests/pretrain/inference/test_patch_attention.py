@@ -23,16 +23,16 @@ from models.config.vit import VitConfig
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.attention import draw_maps
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.images.patch_attention import compute_image_maps
 from pretrain.inference.images.patch_statistics import (
     compare_positions,
     compute_filters,
     measure_distances,
 )
-from pretrain.inference.trained import Trained
+from pretrain.mesh.sharding import make_mesh
 from pretrain.reporting.patch_figures import draw_cosines, draw_filters
 from pretrain.reporting.patch_maps import ImageMaps, lay_over, make_overlay, render_patch_page
+from pretrain.workdir.trained import Trained
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
+from pretrain.host.terminal import ERASE_LINE as ERASE
 from pretrain.inference import progress
 from pretrain.inference.batching import make_batches, report_progress
 from pretrain.inference.progress import Progress
-from pretrain.terminal import ERASE_LINE as ERASE
 
 pytestmark = pytest.mark.fast
 

@@ -10,7 +10,6 @@ import pytest
 
 from data.objectives import AnswerSpan, Classification, MaskedLm, Tagging
 from data.objectives.text2text import Text2Text
-from pretrain.finetune import predict_tags
 from pretrain.inference.record_files import (
     get_text,
     iterate_records,
@@ -18,6 +17,7 @@ from pretrain.inference.record_files import (
     open_line_writer,
     read_records,
 )
+from pretrain.inference.tasks import predict_tags
 
 pytestmark = pytest.mark.fast
 

@@ -14,7 +14,7 @@ from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_starting_run
 from pretrain.convert import tokenizer
-from pretrain.extras import how_to_install
+from pretrain.host.extras import how_to_install
 from pretrain.inference import word_senses
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders

@@ -6,10 +6,10 @@ import jax
 import pytest
 
 from pretrain.config import load
-from pretrain.distributed.sharding import make_mesh
-from pretrain.overrides import ConfigError
+from pretrain.mesh.sharding import make_mesh
 from pretrain.plan import advice
 from pretrain.plan.topology import Machine
+from pretrain.settings.overrides import ConfigError
 
 pytestmark = pytest.mark.fast
 

@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.sharding import make_mesh
 from pretrain.plan.collectives import find_collectives
 from pretrain.plan.hbm_traffic import count_memory_bytes
 from pretrain.plan.hlo import HloModule

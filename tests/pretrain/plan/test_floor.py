@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from pretrain.config import Mesh, load
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.sharding import make_mesh
 from pretrain.plan.floor import compute_floor, count_gradient_bytes
 from pretrain.training.program import make_program
 from tests.pretrain.plan.test_plan import slice_of_chips

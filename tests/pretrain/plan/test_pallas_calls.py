@@ -12,7 +12,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.sharding import make_mesh
 from pretrain.plan.pallas_calls import count_kernel_bytes, count_kernel_operations
 
 ROWS, COLUMNS, SUMMED = 64, 48, 96

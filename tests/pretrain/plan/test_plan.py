@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 
 from pretrain.config import Mesh, load
-from pretrain.distributed.sharding import make_mesh
-from pretrain.extras import how_to_install
-from pretrain.overrides import ConfigError
+from pretrain.host.extras import how_to_install
+from pretrain.mesh.sharding import make_mesh
 from pretrain.plan import topology as machines
 from pretrain.plan.collectives import Collective
 from pretrain.plan.estimate import estimate_6nd
@@ -30,6 +29,7 @@ from pretrain.plan.roofline import (
     format_share,
 )
 from pretrain.plan.topology import Machine
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.accelerators import CHIPS
 from pretrain.training.flops import count_step_flops
 from pretrain.training.program import make_program

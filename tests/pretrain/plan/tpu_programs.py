@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
 from pretrain.config import Mesh  # noqa: E402
-from pretrain.distributed.sharding import make_mesh  # noqa: E402
+from pretrain.mesh.sharding import make_mesh  # noqa: E402
 from pretrain.plan.collectives import find_collectives  # noqa: E402
 from pretrain.plan.hbm_traffic import count_memory_bytes  # noqa: E402
 from pretrain.plan.hlo import HloModule  # noqa: E402

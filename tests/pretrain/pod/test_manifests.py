@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.__main__ import main
-from pretrain.distributed.cluster_detection import detect_cluster
 from pretrain.pod.environment import build_environment
 from pretrain.pod.manifests.shell_text import join_words
 from pretrain.pod.manifests.yaml_text import format_yaml
 from pretrain.pod.tpu_types import parse_type
+from pretrain.processes.cluster_detection import detect_cluster
 from tests.pretrain.pod.recorder import (
     HOSTILE,
     NOTE,
@@ -406,7 +406,7 @@ def test_a_manifest_that_cannot_be_written_leaves_the_old_one(tmp_path, capsys, 
 @pytest.mark.parametrize(("prefix", "program"), [("", ".venv/bin/cloze"), ("cloze.", "cloze")])
 def test_the_program_is_that_of_the_installation(root, prefix, program):
     code = (
-        "import sys, pretrain.command as command; command.PREFIX = sys.argv[1]; "
+        "import sys, pretrain.host.command as command; command.PREFIX = sys.argv[1]; "
         "from pretrain.pod.manifests.manifest_request import ManifestRequest; "
         "print(*ManifestRequest('a', ()).program)"
     )

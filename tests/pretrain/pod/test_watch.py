@@ -2,11 +2,11 @@
 
 import pytest
 
-from pretrain.distributed.watchdog import HUNG
 from pretrain.pod import archive
 from pretrain.pod.answers import PodState, WorkerReport
 from pretrain.pod.gcloud import GcloudError, PodRequest
 from pretrain.pod.watch import PATIENCE_LOOKS, Watch
+from pretrain.processes.watchdog import HUNG
 
 
 class Scripted:

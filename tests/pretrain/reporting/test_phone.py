@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from pretrain.config import Mesh
-from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.attention_maps import Panel, Token, make_page_data
+from pretrain.mesh.sharding import make_mesh
 from pretrain.reporting.html import render_html
 from pretrain.reporting.run_report import write_report
 from pretrain.workdir import environment_file, samples_file

@@ -18,7 +18,7 @@ from data.corpus.json_lines import format_json_lines
 from pretrain.cli import report
 from pretrain.cli.report import find_patch_figures
 from pretrain.config import Mesh, flatten_config
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.sharding import make_mesh
 from pretrain.reporting.curves import list_curves
 from pretrain.reporting.run_report import (
     MAX_POINTS,
@@ -160,7 +160,7 @@ def test_a_damaged_ledger_is_reported_once(tmp_path, monkeypatch, capsys):
 def test_the_filters_of_a_diverged_model_are_not_drawn(tmp_path, monkeypatch, capsys):
     (tmp_path / "config.json").write_text(json.dumps({"model": {"patch_size": 4}}))
     trained = types.SimpleNamespace(params={"kernel": np.array([1.0, np.nan])})
-    monkeypatch.setattr("pretrain.inference.trained.open_trained", lambda workdir: trained)
+    monkeypatch.setattr("pretrain.workdir.trained.open_trained", lambda workdir: trained)
     monkeypatch.setattr("pretrain.workdir.checkpoints.Checkpoints.list_steps", lambda self: [1])
     (tmp_path / "checkpoints").mkdir()
     assert find_patch_figures(epath.Path(tmp_path)) is None

@@ -11,7 +11,7 @@ import jax
 
 from models import build
 from pretrain.config import Mesh, to_json
-from pretrain.distributed.sharding import BATCH, make_mesh
+from pretrain.mesh.sharding import BATCH, make_mesh
 from pretrain.training.program import make_program
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints

@@ -18,18 +18,18 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.__main__ import main
 from pretrain.config import Mesh, load
-from pretrain.distributed.ops.attention_kernels import (
+from pretrain.kernels.attention_kernels import (
     CHUNK_KERNELS,
     KERNELS,
     AttentionKernel,
     AttentionRules,
     make_attend,
 )
-from pretrain.distributed.ops.row_attention.sharded import attend_with_rows, find_row_obstacle
-from pretrain.distributed.ops.softmax import attend
-from pretrain.distributed.sharding import make_mesh
-from pretrain.overrides import ConfigError
-from pretrain.schema import AttentionChoice
+from pretrain.kernels.row_attention.sharded import attend_with_rows, find_row_obstacle
+from pretrain.kernels.softmax import attend
+from pretrain.mesh.sharding import make_mesh
+from pretrain.settings import AttentionChoice
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.continuation import check_workdir
 from pretrain.training.program import make_program
 from tests.pretrain.conftest import RUNS

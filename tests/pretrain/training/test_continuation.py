@@ -15,7 +15,7 @@ from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.__main__ import main
 from pretrain.config import AdamW, load, to_json
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training import continuation, startup
 from pretrain.training.new_workdir import report_other_origin
 from pretrain.workdir.checkpoints import Checkpoints, read_run
@@ -141,7 +141,7 @@ def test_another_batch_size_continues_after_the_rows_that_were_read(configs, run
 
 def test_the_rows_of_the_step_are_those_that_come_next(configs, run, tmp_path, monkeypatch):
     """The rows of the second start, recorded where batches go to the devices."""
-    from pretrain.distributed import device_feed
+    from pretrain.mesh import device_feed
 
     seen, place = [], device_feed.make_global_arrays
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from pretrain.config import Adafactor, AdamW, Lamb, load
-from pretrain.distributed.device_feed import prefetch_to_devices
-from pretrain.distributed.fingerprints import fingerprint_leaves
-from pretrain.distributed.sharding import make_mesh
-from pretrain.overrides import ConfigError
+from pretrain.mesh.device_feed import prefetch_to_devices
+from pretrain.mesh.fingerprints import fingerprint_leaves
+from pretrain.mesh.sharding import make_mesh
+from pretrain.settings.overrides import ConfigError
 from pretrain.training import step
 from pretrain.training.context import RestartableFeed
 from pretrain.training.divergence import Diverged, DivergenceMonitor, is_finite_step, track_norms

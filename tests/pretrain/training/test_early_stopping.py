@@ -8,7 +8,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config import load, override_run, validate_run
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.workdir.checkpoints import Checkpoints
 

@@ -19,8 +19,8 @@ from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError
 from pretrain.inference import fill_mask
-from pretrain.inference.trained import Trained
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.trained import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",

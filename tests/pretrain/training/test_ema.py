@@ -16,7 +16,7 @@ from models import build
 from pretrain.__main__ import main
 from pretrain.cli.average import average_checkpoints
 from pretrain.config import Evaluate, Mesh
-from pretrain.distributed.sharding import make_mesh, make_state_shardings
+from pretrain.mesh.sharding import make_mesh, make_state_shardings
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import allow_promotion, make_run_optimizer
 from pretrain.training.optimizers.ema import get_ema_params, track_ema

@@ -13,7 +13,7 @@ from models.layers.block_sparse import SparsePattern
 from models.layers.masks import make_causal_mask
 from models.layers.ops import attend
 from pretrain.config import load
-from pretrain.distributed.ops.pair_scopes import name_visible_pairs
+from pretrain.kernels.pair_scopes import name_visible_pairs
 from pretrain.training import flops
 
 

@@ -18,18 +18,18 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from models.layers.ops import leave_unchanged
 from pretrain.config import Mesh
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.ops import gradient_exchange
-from pretrain.distributed.ops.gradient_exchange import (
+from pretrain.kernels.hash_dropout import drop_by_hash, drop_on_shard, keep_rows_on_shard
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.kernels.row_attention.sharded import attend_with_rows
+from pretrain.kernels.splash_attention import attend_with_splash
+from pretrain.mesh import gradient_exchange
+from pretrain.mesh.gradient_exchange import (
     describe_exchange,
     find_exchange_obstacle,
     make_gradient_exchange,
 )
-from pretrain.distributed.ops.hash_dropout import drop_by_hash, drop_on_shard, keep_rows_on_shard
-from pretrain.distributed.ops.row_attention.sharded import attend_with_rows
-from pretrain.distributed.ops.splash_attention import attend_with_splash
-from pretrain.distributed.sharding import BATCH, make_mesh
-from pretrain.overrides import ConfigError
+from pretrain.mesh.sharding import BATCH, make_mesh
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.memory.memory_estimate import estimate_memory
 from pretrain.training.program import make_program

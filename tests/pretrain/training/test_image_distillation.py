@@ -25,11 +25,11 @@ from models.deit_student import StudentLogits
 from pretrain.__main__ import main
 from pretrain.cli.distil import draw_missing
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
-from pretrain.inference.trained import open_trained
 from pretrain.training.losses import make_loss
 from pretrain.training.losses.loss import ScoreTokens
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.state import init_params
+from pretrain.workdir.trained import open_trained
 from tests.image_files import write_class_folders
 from tests.models.image_peers import draw_params
 from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
@@ -299,7 +299,7 @@ def test_a_lenet_has_a_folder_of_jax_alone(store, tmp_path, capsys):
 def test_wrong_teachers_are_one_clear_error(store, tmp_path, capsys, monkeypatch, teacher, message):
     import types
 
-    from pretrain.inference import trained
+    from pretrain.workdir import trained
 
     found = types.SimpleNamespace(run=types.SimpleNamespace(model=teacher), step=0, params={})
     monkeypatch.setattr(trained, "open_trained", lambda *args, **options: found)

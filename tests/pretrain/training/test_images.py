@@ -16,8 +16,8 @@ from models.config.base import Pixels
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, validate_run
-from pretrain.evaluation.model_fit import check_fit
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
+from pretrain.training.fits.model_fit import check_fit
 from pretrain.training.losses import find_loss
 from pretrain.training.losses.loss import ScoreTokens
 from tests.image_files import write_class_folders

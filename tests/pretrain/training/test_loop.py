@@ -14,7 +14,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config import load
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.loop import train
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
@@ -150,7 +150,7 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
 
     from data.pipeline import Stream
     from models import build
-    from pretrain.distributed.sharding import make_mesh
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.training.evaluation import make_evaluator
     from pretrain.training.losses import find_loss
 
@@ -319,7 +319,7 @@ def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
 
 
 def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
-    from pretrain.distributed.device_feed import prefetch_to_devices
+    from pretrain.mesh.device_feed import prefetch_to_devices
 
     def feed_slowly(*args, **options):
         for i, item in enumerate(prefetch_to_devices(*args, **options)):

@@ -11,7 +11,7 @@ import pytest
 
 from data.objectives import OBJECTIVES
 from pretrain.config import load
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.cross_entropy import (
     cross_entropy,
     take_scores_on_gpu,

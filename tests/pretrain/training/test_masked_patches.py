@@ -19,10 +19,10 @@ from models.config.vit import VitConfig
 from models.vit import corrupt_patches
 from pretrain.__main__ import main
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json, validate_run
-from pretrain.inference.trained import open_trained
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.losses import find_loss
 from pretrain.training.losses.loss import ScoreTokens
+from pretrain.workdir.trained import open_trained
 from tests.image_files import write_class_folders
 from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
 
@@ -200,10 +200,10 @@ def test_attention_of_masked_patches_is_that_of_all_patches(store, tmp_path):
 
     from data.images.encoding import ImageEncoding
     from pretrain.config import Mesh
-    from pretrain.distributed.sharding import make_mesh
     from pretrain.inference.images.patch_attention import compute_image_maps
-    from pretrain.inference.trained import Trained
+    from pretrain.mesh.sharding import make_mesh
     from pretrain.training.state import init_params
+    from pretrain.workdir.trained import Trained
 
     run = make_run(store, dataclasses.replace(VIT, depth=1))
     params = init_params(build(run.model), run.data.objective, 0)

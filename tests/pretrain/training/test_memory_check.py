@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from pretrain import schema
+from pretrain import settings as schema
 from pretrain.__main__ import main
 from pretrain.config import Adafactor, Guard, load
-from pretrain.distributed.sharding import make_mesh
-from pretrain.host_memory import HostMemory
-from pretrain.overrides import ConfigError
+from pretrain.host.host_memory import HostMemory
+from pretrain.mesh.sharding import make_mesh
 from pretrain.plan.compile import compile_update
+from pretrain.settings.overrides import ConfigError
 from pretrain.training import loop
 from pretrain.training.memory import device_memory, memory_check
 from pretrain.training.memory.device_memory import DeviceMemory, format_bytes

@@ -33,8 +33,8 @@ from pretrain.config import (
     to_json,
     validate_run,
 )
-from pretrain.distributed.sharding import make_batch_sharding, make_mesh
-from pretrain.overrides import ConfigError
+from pretrain.mesh.sharding import make_batch_sharding, make_mesh
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.losses import find_loss, make_loss
 from pretrain.training.program import check_batch, make_program
 from pretrain.training.state import init_params

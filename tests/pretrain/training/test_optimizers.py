@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pretrain import schema
+from pretrain import settings as schema
 from pretrain.config import Adafactor, AdamW, Lamb
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training import optimizers
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.optimizers.transforms import make_weight_decay_mask

@@ -13,7 +13,7 @@ from data.pipeline import Stream
 from models import build
 from pretrain.__main__ import main
 from pretrain.config import load
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.losses import find_loss
 from pretrain.training.startup import OpenedData, describe_start
 from pretrain.training.state import init_params

@@ -21,8 +21,8 @@ from data.pipeline import Stream
 from models import build
 from pretrain import config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Run, Train, to_json
-from pretrain.distributed import sharding
-from pretrain.distributed.sharding import BATCH, make_mesh
+from pretrain.mesh import sharding
+from pretrain.mesh.sharding import BATCH, make_mesh
 from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.program import make_program
@@ -306,7 +306,7 @@ def test_a_rewound_run_begins_with_zero_state(saved, tmp_path, monkeypatch):
 
 def test_only_models_that_keep_a_state_are_trained_on_lanes(runs, run):
     from pretrain.config import validate_run
-    from pretrain.overrides import ConfigError
+    from pretrain.settings.overrides import ConfigError
 
     wrong = dataclasses.replace(runs["gpt3"], data=run.data)
     with pytest.raises(ConfigError, match="order=lanes is for models that carry a state"):

@@ -15,13 +15,13 @@ import pytest
 from models import build
 from models.layers.ops import leave_unchanged
 from pretrain.config import Adafactor, Mesh
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.ops.gradient_exchange import (
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.mesh.gradient_exchange import (
     find_exchange_obstacle,
     make_gradient_exchange,
 )
-from pretrain.distributed.precision import cast_params
-from pretrain.distributed.sharding import (
+from pretrain.mesh.precision import cast_params
+from pretrain.mesh.sharding import (
     format_path,
     make_batch_sharding,
     make_gather,

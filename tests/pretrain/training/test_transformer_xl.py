@@ -14,7 +14,7 @@ from data.pipeline import Stream
 from models import build
 from models.config.transformer_xl import Clusters, TransformerXLConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Run, Train
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.losses import find_loss
 from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps

@@ -18,13 +18,13 @@ from etils import epath
 
 from pretrain.__main__ import main
 from pretrain.config import Mesh
-from pretrain.distributed.model_hooks import make_model_hooks
-from pretrain.distributed.ops.attention_kernels import KERNELS, AttentionCall, AttentionKernel
-from pretrain.distributed.ops.softmax import attend
-from pretrain.distributed.sharding import make_mesh
-from pretrain.distributed.trials.comparison import Verdict
-from pretrain.distributed.trials.kernel_trust import RememberedTrust, has_kernels
-from pretrain.distributed.trials.trial_memory import TrialMemory
+from pretrain.kernels.attention_kernels import KERNELS, AttentionCall, AttentionKernel
+from pretrain.kernels.model_hooks import make_model_hooks
+from pretrain.kernels.softmax import attend
+from pretrain.kernels.trials.comparison import Verdict
+from pretrain.kernels.trials.kernel_trust import RememberedTrust, has_kernels
+from pretrain.kernels.trials.trial_memory import TrialMemory
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.program import make_program
 from pretrain.training.trials import operation_trials, trusted_program
 from pretrain.training.trials.operation_trials import (
@@ -254,9 +254,9 @@ import os, sys, threading
 import jax
 from etils import epath
 from pretrain.config import Mesh
-from pretrain.distributed.ops import attention_kernels
-from pretrain.distributed.sharding import make_mesh
-from pretrain.schema import Limits
+from pretrain.kernels import attention_kernels
+from pretrain.mesh.sharding import make_mesh
+from pretrain.settings import Limits
 from pretrain.training.program import make_program
 from pretrain.training.trials.trusted_program import make_trusted_program
 from tests.pretrain.conftest import RUNS

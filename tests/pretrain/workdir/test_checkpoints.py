@@ -15,9 +15,9 @@ import pytest
 
 from models import build
 from pretrain.config import FORMAT, Adafactor, Checkpoint, Mesh, to_json
-from pretrain.distributed.fingerprints import compute_fingerprint
-from pretrain.distributed.sharding import make_mesh, make_state_shardings
-from pretrain.overrides import ConfigError
+from pretrain.mesh.fingerprints import compute_fingerprint
+from pretrain.mesh.sharding import make_mesh, make_state_shardings
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state

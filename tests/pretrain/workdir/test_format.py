@@ -6,7 +6,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config import FORMAT, from_json, load, to_json
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.check import check_workdir_path
 
 

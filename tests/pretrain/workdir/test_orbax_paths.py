@@ -8,8 +8,8 @@ from etils import epath
 
 from pretrain.api.importing import import_folder
 from pretrain.cli.average import average_checkpoints
-from pretrain.overrides import ConfigError
 from pretrain.publish.export import ExportOptions, export_run
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.check import check_workdir_path
 from pretrain.workdir.errors import NotSaved, translate_write_errors

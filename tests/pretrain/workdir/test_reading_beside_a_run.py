@@ -15,7 +15,7 @@ import pytest
 from etils import epath
 from orbax.checkpoint._src.path.step import Metadata as StepMetadata
 
-from pretrain.schema import Checkpoint
+from pretrain.settings import Checkpoint
 from pretrain.workdir import read_params, reader_pins
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored

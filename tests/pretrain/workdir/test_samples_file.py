@@ -12,7 +12,7 @@ from data.objectives import OBJECTIVES
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.config import Evaluate, Mesh
-from pretrain.distributed.sharding import make_mesh
+from pretrain.mesh.sharding import make_mesh
 from pretrain.training.gap_samples import make_sampler
 from pretrain.training.program import make_program
 from pretrain.workdir import samples_file

@@ -11,7 +11,7 @@ import pytest
 from data.store.reader import Store
 from data.store.small_store import write_store
 from pretrain.__main__ import main
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.source_record import NAME, check_heldout, check_source, write_source
 
 pytestmark = pytest.mark.fast

@@ -11,8 +11,8 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.convert.hub import client
 from pretrain.convert.hub.client import HubError
-from pretrain.convert.hub.upload import Target, push_folder
 from pretrain.convert.safe_folder import FolderError
+from pretrain.publish.upload import Target, push_folder
 from tests.pretrain.convert.hub.stand_in import READER, STRANGER, WRITER
 
 ABSENT = ("push", "--workdir", "no/such/run")  # whose export would fail, had it begun
@@ -246,7 +246,7 @@ def test_a_killed_push_publishes_nothing(hub, exported, tmp_path, root):
 
     hub.hooks["PUT /storage"] = hold_request
     code = (
-        "import sys; from pretrain.convert.hub.upload import Target, push_folder\n"
+        "import sys; from pretrain.publish.upload import Target, push_folder\n"
         "push_folder(sys.argv[1], Target('ann/small'))"
     )
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0"}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from pretrain.__main__ import main
-from pretrain.convert.hub.upload import Target, push_folder
-from pretrain.inference.trained import open_trained
 from pretrain.publish import push
+from pretrain.publish.upload import Target, push_folder
+from pretrain.workdir.trained import open_trained
 
 
 def flatten(tree, prefix=""):

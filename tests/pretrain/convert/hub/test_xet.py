@@ -5,8 +5,8 @@ import hashlib
 import pytest
 
 from pretrain.convert.hub.snapshot import fetch_repository
-from pretrain.convert.hub.upload import Target, push_folder
 from pretrain.convert.safe_folder import FolderTensors
+from pretrain.publish.upload import Target, push_folder
 
 
 def test_pushed_and_fetched_by_xet(hub, exported, tmp_path, monkeypatch):

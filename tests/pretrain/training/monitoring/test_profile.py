@@ -8,7 +8,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config import load
-from pretrain.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.loop import train
 from pretrain.training.monitoring import profile
 from pretrain.training.monitoring.operations import (

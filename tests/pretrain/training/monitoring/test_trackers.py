@@ -11,12 +11,12 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.config import load
-from pretrain.distributed.sharding import make_mesh
-from pretrain.distributed.stragglers import StragglerMonitor
+from pretrain.mesh.sharding import make_mesh
+from pretrain.processes.stragglers import StragglerMonitor
 from pretrain.training import logger, loop
 from pretrain.training.monitoring.background import BackgroundTracker
 from pretrain.training.monitoring.options import Monitoring
-from pretrain.workdir.lease import Lease
+from pretrain.workdir.leases.lease import Lease
 from pretrain.workdir.metrics_file import read_metrics
 
 SHORT = ["train.stop_at_step=4", "evaluate.every=2", "checkpoint.every=2"]

@@ -1,1 +1,0 @@
-"""One program on many devices and hosts: sharding, device feed, attention kernels, processes."""

@@ -1,0 +1,1 @@
+"""The process and its machine: terminal, console, extras, memory, command lines."""

@@ -1,0 +1,1 @@
+"""What a device does better than a plain equation: attention kernels, gathers, dropout bits."""

@@ -1,0 +1,1 @@
+"""A run on many devices: the sharding table, the device feed, precision, exchange of gradients."""

@@ -1,0 +1,223 @@
+"""The sections of a run for training, mesh, evaluation, checkpoints and limits."""
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+from pretrain.settings.overrides import ConfigError, check_at_least
+
+# Metrics of pretrain/evaluation/task_metrics.py.
+Metric: TypeAlias = Literal[
+    "accuracy",
+    "f1",
+    "macro_f1",
+    "matthews",
+    "pearson",
+    "spearman",
+    "entity_f1",
+    "entity_precision",
+    "entity_recall",
+    "tag_accuracy",
+    "bleu",
+    "bleu_13a",
+    "bleu_zh",
+    "bleu_char",
+    "rouge1",
+    "rouge2",
+    "rougeL",
+    "exact_match",
+    "span_f1",
+    "mean",
+]
+
+AttentionChoice: TypeAlias = Literal["auto", "plain", "splash", "cudnn", "row", "chunk"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """The length of training, and how a step is computed."""
+
+    steps: int = 1_000_000  # [steps] Updates in total: the learning rate ends here.
+    # [steps] Stop earlier, for example to continue with longer rows; 0: at `steps`.
+    stop_at_step: int = 0
+    seed: int = 0  # Seed of parameters, dropout, order and masks.
+    # Parts of the global batch that are computed one after the other. The result is the same,
+    # because gradients are summed.
+    microbatches: int = 1
+    # Dtype of a step's computation. Parameters and optimizer state are always float32.
+    compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    # Dtype in which devices sum their gradients, where `mesh.data` and `mesh.fsdp` alone exceed 1;
+    # none: `compute_dtype`, in which each device computes its own.
+    exchange_dtype: Literal["bfloat16", "float32"] | None = None
+    # What computes attention. auto: the kernel that the devices prefer, where it agrees with the
+    # plain equations on the run's shapes, else the next; plain: the equations, by XLA; else one
+    # kernel: splash, row or chunk on a TPU, cudnn on a GPU. A run that it cannot serve is refused.
+    attention: AttentionChoice = "auto"
+    # Share of a label's probability that is spread evenly over all tokens, or classes, in training
+    # only (Szegedy et al. 2016, section 7). Labels of sentence pairs and of replaced tokens, and
+    # what a teacher predicts, are not smoothed.
+    label_smoothing: float = 0.0
+    # Decay of the exponential moving average of the parameters, such as 0.9999; 0: no average.
+    # `average --ema` makes a workdir of the average, for evaluation and export. It is part of the
+    # optimizer's state, so a run cannot start or stop it later.
+    ema_decay: float = 0.0
+    # [layers] Top layers of a fine-tuned encoder that are trained together with pooler and head; 0:
+    # no layer; none: the whole encoder.
+    trainable_layers: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise ConfigError(
+                f"Train.label_smoothing is {self.label_smoothing}; "
+                "it must be at least 0 and below 1"
+            )
+        if not 0 <= self.ema_decay <= 1 - 2**-24:  # float32 distinguishes it from 1
+            raise ConfigError(
+                f"Train.ema_decay is {self.ema_decay}; it must be at least 0 and below 1 in float32"
+            )
+        check_at_least(self, 1, "steps", "microbatches")
+        check_at_least(self, 0, "seed", "stop_at_step")
+        check_at_least(self, 0, "trainable_layers")
+        if self.steps >= 1 << 31:  # the state counts steps in int32
+            raise ConfigError(f"Train.steps is {self.steps}; it must be below 2^31")
+        if self.stop_at_step > self.steps:
+            raise ConfigError(
+                f"Train.stop_at_step={self.stop_at_step} is above Train.steps={self.steps}, where "
+                "the learning rate ends; set train.stop_at_step to at most that, or to 0 to stop "
+                "there"
+            )
+
+    @property
+    def last_step(self) -> int:
+        """The last step."""
+        return self.stop_at_step or self.steps
+
+
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """The handling of steps that would harm training.
+
+    A step whose loss or gradients are not finite is always skipped: it changes nothing. After
+    `patience` skipped steps in a row the run returns to the last checkpoint before them and
+    continues with the data after them, as PaLM did (Chowdhery et al. 2022, section 5.1). If as
+    many are skipped again without a finite step saved in between, the run ends.
+
+    With `norm_factor`, a step is also skipped if its gradient norm is above `norm_factor` times the
+    mean of about the last `norm_window` accepted ones, once there are that many. It is off by
+    default, because `max_grad_norm` limits a single spike; OLMo 2 skips beyond 6 standard
+    deviations of 128.
+    """
+
+    patience: int = (
+        10  # [steps] Skipped steps in a row after which the run returns to a checkpoint.
+    )
+    # A step is skipped if its gradient norm is above this many times the mean, such as 6; 0: no
+    # limit. The mean is part of the optimizer's state, so it cannot be turned on or off later.
+    norm_factor: float = 0.0
+    norm_window: int = 100  # [steps] Length of the mean of gradient norms.
+    # [steps] Interval of the check that replicas on different devices have equal bits, which is
+    # also made before each save; 0: never.
+    replicas: int = 1_000
+    # What to do with a run that cannot fit in the devices' memory: refuse it before anything is
+    # compiled, warn and start, or start without an estimate. What only may not fit is a warning,
+    # up to 64 times their memory.
+    memory_check: Literal["refuse", "warn", "off"] = "refuse"
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "patience", "norm_window")
+        check_at_least(self, 0, "norm_factor", "replicas")
+        if 0 < self.norm_factor <= 1:
+            raise ConfigError(
+                f"Guard.norm_factor is {self.norm_factor:g}; it must be 0 or above 1, because a "
+                "normal gradient norm may equal the mean"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    """The number of devices along each axis; one of them may be -1: all remaining devices.
+
+    Rows are sharded over data and fsdp, parameters over fsdp and model. Between blocks the
+    positions of a row are sharded over `sequence`, for rows that are too long for one device.
+    """
+
+    data: int = -1  # [devices] Data parallelism: replicas of the model, each with its own rows.
+    # [devices] Shards of parameters and optimizer state (FSDP); each also has its own rows.
+    fsdp: int = 1
+    model: int = 1  # [devices] Shards of each layer's matrices (tensor parallelism).
+    sequence: int = 1  # [devices] Shards of a row's positions between blocks.
+
+    def __post_init__(self) -> None:
+        if any(size < 1 and size != -1 for size in self.axis_sizes):
+            raise ConfigError(f"mesh {self}: each is at least 1, and one of them may be -1")
+        if self.axis_sizes.count(-1) > 1:
+            raise ConfigError(f"mesh {self}: only one of them may be -1")
+
+    @property
+    def axis_sizes(self) -> tuple[int, int, int, int]:
+        """The sizes of the axes data, fsdp, model and sequence."""
+        return self.data, self.fsdp, self.model, self.sequence
+
+    def __str__(self) -> str:
+        return " x ".join(
+            f"{field.name}={getattr(self, field.name)}" for field in dataclasses.fields(self)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """The evaluation on the whole held-out part, every `every` steps and after the last."""
+
+    every: int = 10_000  # [steps] Interval of evaluations; 0: never.
+    # Metrics of labels and answers in addition to the loss: pretrain/evaluation/task_metrics.py.
+    metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()
+    # [rows] Held-out rows whose masked tokens and predictions are recorded each time:
+    # docs/inside.md.
+    samples: int = 4
+    # Early stopping: evaluations in a row without a better checkpoint.best after which the run
+    # ends; 0: no early stopping.
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "every", "samples", "patience")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoints, saved every `every` steps and after the last.
+
+    The newest `keep`, those at multiples of `keep_every`, the best and pinned ones are not deleted.
+    """
+
+    every: int = 1_000  # [steps] Interval of saving.
+    keep: int = 3  # Number of newest checkpoints that are not deleted.
+    keep_every: int = 0  # [steps] Checkpoints at multiples of this are not deleted; 0: none.
+    # Metric whose best checkpoint is not deleted, among those saved at an evaluation: the lowest
+    # loss, or the highest of evaluate.metrics; '': none.
+    best: Literal["", "loss", Metric] = ""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "every", "keep")
+        check_at_least(self, 0, "keep_every")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The seconds after which a run counts as hung and ends with status 75; 0: no limit.
+
+    The result does not depend on them, and they may be changed when a run continues. The defaults
+    suit steps and batches of minutes.
+    """
+
+    kernels: float = 600.0  # [seconds] Comparing one kernel with the plain equations.
+    start: float = 0.0  # [seconds] Initialising or restoring parameters.
+    compile: float = 0.0  # [seconds] The first step after each start; hours for the largest models.
+    data: float = 1800.0  # [seconds] Waiting for one batch.
+    # [seconds] Waiting for one step of all hosts; for the first, this includes their compilation.
+    step: float = 1800.0
+    evaluate: float = (
+        7200.0  # [seconds] One batch of an evaluation; the first includes compilation.
+    )
+    save: float = 3600.0  # [seconds] Saving one checkpoint and deleting old ones.
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, *(field.name for field in dataclasses.fields(self)))

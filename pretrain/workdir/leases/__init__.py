@@ -1,0 +1,1 @@
+"""Leases: one writer of a workdir at a time."""

@@ -1,0 +1,40 @@
+"""The code of a model card runs, and predicts what the model predicts here."""
+
+import pytest
+
+from data.config import Data
+from data.objectives import PermutationLm
+from pretrain.config import Run
+from pretrain.convert.read_write import write_model
+from pretrain.inference.fill_mask import MaskFiller
+from pretrain.publish.cards.card_data import format_scores
+from pretrain.publish.cards.model_card import find_task, make_card, make_loading_lines
+from pretrain.workdir.trained import Trained
+from tests.pretrain.finetune.encoders import draw_params, make_encoders, trained_vocabularies
+
+
+def test_the_code_of_an_xlnet_fills_a_gap(tmp_path, capsys):
+    pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    model = make_encoders()["xlnet"]
+    run = Run(model=model, data=Data(objective=PermutationLm(length=16)))
+    vocabulary, params = trained_vocabularies()["xlnet"], draw_params(run)
+    trained = Trained(tmp_path, run, 7, params, vocabulary)
+    write_model(tmp_path / "out", model, params, vocabulary)
+    lines = make_loading_lines(run, vocabulary, str(tmp_path / "out"))
+    exec("\n".join(lines), names := {})
+    printed = capsys.readouterr().out.strip()
+    (found,) = MaskFiller(trained, 1, 1)(["It is a [MASK]."], [None])
+    best = found["masks"][0][0]
+    assert printed == vocabulary.decode([best["id"]]).strip()
+    shares = names["scores"].detach().softmax(-1).flatten()
+    assert best["probability"] == pytest.approx(float(shares.max()), abs=1e-5)
+    card = make_card(trained)
+    assert "It fills gaps (`[MASK]`)" in card and find_task(model) == "text-generation"
+
+
+def test_a_score_that_is_not_finite_is_named():
+    """metrics.jsonl has null for it."""
+    rows = [{"step": 4, "heldout_loss": None, "heldout_perplexity": 2.5}]
+    lines = format_scores(rows, 4).splitlines()
+    assert "| loss | not finite |" in lines and "| perplexity | 2.5 |" in lines
