@@ -26,47 +26,28 @@ class ObjectiveDefaults:
     """What general parts ask of an objective or a mixture, with the answers of most.
 
     An objective overrides a member by a field, where its configuration decides, or by a ClassVar.
-
-    reads_examples: whether its rows are labelled examples
-    reads_images: whether its rows are images: it then has `make_image_rows`
-    reads_captions: whether its rows are texts with pictures
-    can_spell: whether `characters` is a setting
-    rows: how texts become rows, where there is a choice
-    length: tokens of a row, where rows have a length
-    repeats: how often in a row a row is read, each time with other draws
-    dupe_factor: how many versions of a row there are; 0: a new one in each epoch
-    order: "shuffled"; or "lanes", where row i of a batch continues row i of the batch before
-    zero_state_rate: probability that a row on lanes begins with a state of zeros
-    characters: how many characters of a word the model reads; 0: it reads ids
-    shuffled: whether sentences of a text are shuffled, so that their ends must be known
-    patch_size: [pixels] of the patches that the model predicts; None: it predicts none
-    columns: names of an example's columns
-    tasks: the objectives of a model that is fine-tuned on several tasks
-    scheme: the tagging scheme, where a model writes tags
-    questions: "squad" or "squad2", where a model writes answers
-    mode: the token with which each text begins
-    body: the field that a model of articles writes
+    The comments are the table of docs/adding_an_objective.md.
     """
 
-    reads_examples: ClassVar[bool] = False
-    reads_images: ClassVar[bool] = False
-    reads_captions: ClassVar[bool] = False
-    can_spell: ClassVar[bool] = False
-    rows: Any = ""
-    length: Any = None
-    repeats: int = 1
-    dupe_factor: int = 0
-    order: Any = "shuffled"
-    zero_state_rate: float = 0.0
-    characters: int = 0
-    shuffled: bool = False
-    patch_size: Any = None
-    columns: tuple[str, ...] = ()
-    tasks: tuple[Any, ...] = ()
-    scheme: str = ""
-    questions: Any = ""
-    mode: str = ""
-    body: str = ""
+    reads_examples: ClassVar[bool] = False  # rows are labelled examples
+    reads_images: ClassVar[bool] = False  # rows are images, from `make_image_rows`
+    reads_captions: ClassVar[bool] = False  # rows are texts with pictures
+    can_spell: ClassVar[bool] = False  # `characters` is a setting
+    rows: Any = ""  # how texts become rows, where there is a choice
+    length: Any = None  # tokens of a row, where rows have a length
+    repeats: int = 1  # times in a row that a row is read, with other draws
+    dupe_factor: int = 0  # versions of a row; 0 draws a new one in each epoch
+    order: Any = "shuffled"  # "lanes": row i of a batch continues row i of the batch before
+    zero_state_rate: float = 0.0  # probability that a row on lanes begins with a state of zeros
+    characters: int = 0  # characters of a word that the model reads; 0: it reads ids
+    shuffled: bool = False  # sentences are shuffled, so the store must know their ends
+    patch_size: Any = None  # [pixels] side of the patches that the model predicts
+    columns: tuple[str, ...] = ()  # columns of an example
+    tasks: tuple[Any, ...] = ()  # objectives of a model that is fine-tuned on several tasks
+    scheme: str = ""  # tagging scheme, where a model writes tags
+    questions: Any = ""  # "squad" or "squad2", where a model writes answers
+    mode: str = ""  # token at the beginning of each text
+    body: str = ""  # the field that a model of articles writes
 
     def describe_pairs(self) -> dict[str, Any] | None:
         """Return the settings with which a store of pairs of texts was written; None: no pairs."""
@@ -80,27 +61,19 @@ class ObjectiveDefaults:
 class Objective(ObjectiveDefaults, abc.ABC):
     """An objective: the rows of a split, the batches built from them, and how a report shows them.
 
-    name:        name of the objective in commands and configurations
-    description: its description in a model card, with the names of its fields in braces
-    gaps:        key of `data.inspection.gaps.READERS` that finds the gaps of a row; "" for none
-    joins_texts: whether rows are of one stream of texts, joined by the end of text: it is then the
-                 token before each text
-    trains_as:   name of another objective whose batches have the same keys; every model that it
-                 trains can be trained with this one too
-    unit:        what the throughput of a run counts
-    text_documents: the --document of `prepare` by which the objective reads a plain text; "" for an
-                 objective of labelled examples or images
-    scored_tokens: the tokens of a text for which the loss of a target stands: "all"; "known", all
-                 but unknown ones; or "", where targets are no fair sample of a text's tokens
+    The comments are the table of docs/adding_an_objective.md.
     """
 
-    name: ClassVar[str]
-    description: ClassVar[str]
-    gaps: ClassVar[str] = ""
-    joins_texts: ClassVar[bool] = False
+    name: ClassVar[str]  # its name in commands and configurations; also its loss's module
+    description: ClassVar[str]  # its description in a model card, with its fields in braces
+    # objective whose batches have the same keys, and whose models it can train
     trains_as: ClassVar[str] = ""
-    unit: ClassVar[str] = "tokens"
+    gaps: ClassVar[str] = ""  # key of `data.inspection.gaps.READERS`, for `samples.jsonl`
+    joins_texts: ClassVar[bool] = False  # rows are one stream of texts, each after an end of text
+    unit: ClassVar[str] = "tokens"  # what a run's throughput counts
+    # how `evaluate --text` reads a plain text, a --document of `prepare`; "": it cannot
     text_documents: ClassVar[str] = "file"
+    # tokens whose loss is a fair sample of a text's: "all"; "known" without unknown ones; "" none
     scored_tokens: ClassVar[str] = ""
 
     @abc.abstractmethod

@@ -1,6 +1,7 @@
 """describe CONFIG: the recipe, the resolved configuration and the cost of a run.
 
 describe --list: the configurations by family. describe --fields: the meaning of every key.
+describe --members: what an objective declares.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from data.corpus.json_lines import format_json
 from pretrain.api.store_vocabulary import follow_store
 from pretrain.cli.field_pages import write_pages
 from pretrain.cli.generated_page import update_page
+from pretrain.cli.member_table import MARKER as MEMBERS
+from pretrain.cli.member_table import format_members, print_members
 from pretrain.cli.recipes import MARKER, format_list, format_page, group_recipes, print_recipe
 from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.config import Run, find_file, load, to_json
@@ -52,17 +55,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of that configuration",
     )
     parser.add_argument(
+        "--members",
+        action="store_true",
+        help="list what a new objective may declare, with defaults and meanings",
+    )
+    parser.add_argument(
         "--page",
         metavar="FILE",
         help="with --list: write all recipes to this Markdown page; with --fields: write an index "
-        "to this page, and the fields to pages in a folder of its name",
+        "to this page, and the fields to pages in a folder of its name; with --members: write the "
+        "table to this page",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the configuration and its cost, all names, or the meaning of the keys; return 0."""
-    if args.page and not (args.fields or args.list):
-        raise ConfigError("--page writes what --list or --fields list; add one of them")
+    if args.page and not (args.fields or args.list or args.members):
+        raise ConfigError("--page writes what --list, --fields or --members list; add one of them")
+    if args.members:
+        return list_members(args)
     if args.list:
         return print_list(args)
     if args.fields:
@@ -114,6 +125,18 @@ def print_list(args: argparse.Namespace) -> int:
         print(format_json(rows))
     else:
         print(format_list(groups))
+    return 0
+
+
+def list_members(args: argparse.Namespace) -> int:
+    """Print what an objective declares, or write it to a page; return 0."""
+    extras = {"--fields": args.fields, "--list": args.list, "--json": args.json}
+    if extra := args.config or next((flag for flag, given in extras.items() if given), ""):
+        raise ConfigError(f"--members lists what an objective declares: leave {extra} out")
+    if args.page:
+        update_page(pathlib.Path(args.page), MEMBERS, format_members())
+    else:
+        print_members()
     return 0
 
 
