@@ -34,6 +34,10 @@ class BucketError(OSError):
     """A bucket cannot be used."""
 
 
+class MissingBucketError(BucketError):
+    """A bucket does not exist."""
+
+
 def check_bucket(path: str | os.PathLike[str]) -> None:
     """Raise an error if a path is a URL that cannot be used now; a local path is not checked.
 
@@ -67,7 +71,7 @@ def check_bucket(path: str | os.PathLike[str]) -> None:
     if error := outcome.get("error"):
         raise BucketError(f"{url}: {explain_error(error)}") from error
     if not outcome["exists"]:
-        raise BucketError(
+        raise MissingBucketError(
             f"{url}: there is no bucket {bucket}; check the name, or create it "
             f"(gcloud storage buckets create {bucket})"
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from data.corpus.buckets import check_bucket
+from data.corpus.paths import is_remote
 from data.corpus.untrusted import parse_bounded_json, read_bounded
 from data.store.writer import (
     GENERATION_NAME,
@@ -50,10 +51,10 @@ def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
     path = folder / MANIFEST_FILE
     if not path.exists():
         reason = "no such folder" if not folder.exists() else f"no {MANIFEST_FILE} in it"
-        raise FileNotFoundError(
-            f"{folder} is not a token store ({reason}); "
-            f"`prepare SOURCE... --output {folder}` writes one"
-        )
+        remedy = f"`prepare SOURCE... --output {folder}` writes one"
+        if is_remote(folder):
+            remedy = f"`gcloud storage cp -r STORE {folder}` copies one there"
+        raise FileNotFoundError(f"{folder} is not a token store ({reason}); {remedy}")
     try:
         content = read_bounded(path, MAX_BYTES)
         manifest = parse_bounded_json(content, path, MAX_VALUES, finite=False)

@@ -211,7 +211,7 @@ def check_arguments(args: argparse.Namespace) -> None:
         check_verb(args.argv)
     elif args.action == "create" and args.argv:
         find_workdir(args)
-        check_verb(args.argv)
+        check_verb(args.argv, looks_at_store=not args.dry_run)
     elif args.argv:
         raise ValueError(f"pod {args.action} takes no verb to run: {' '.join(args.argv)}")
 

@@ -13,17 +13,19 @@ from collections.abc import Sequence
 
 from pretrain.cli.verbs import VERBS, describe_unknown, parse_arguments
 from pretrain.host.hiding import ROOT
+from pretrain.host.library_messages import silence_libraries
 from pretrain.host.terminal import print_error
 
 # Packages that a configuration needs. A laptop that only runs `pod` lacks them.
 PACKAGES = ("numpy", "etils")
 # The Python of ./launch.sh, which has them as soon as any other verb has run.
 ENVIRONMENT_PYTHON = pathlib.Path(__file__).parents[2] / ".venv" / "bin" / "python"
-SHARED_DISK = "shared"  # first argument of this module as a program
+# First argument of this module as a program.
+SHARED_DISK, STORE_TOO = "shared", "store"
 REMOTE_FOLDER = re.compile(r"gs://[a-z0-9][a-z0-9._-]+[a-z0-9]/+[^/].*")
 
 
-def check_verb(argv: Sequence[str], is_shared: bool = False) -> None:
+def check_verb(argv: Sequence[str], is_shared: bool = False, looks_at_store: bool = False) -> None:
     """Check a verb and its arguments as a worker does when it starts, without running it.
 
     Where this Python lacks the packages that a configuration needs, .venv's checks; if that
@@ -32,17 +34,20 @@ def check_verb(argv: Sequence[str], is_shared: bool = False) -> None:
     Args:
       argv: the verb and its arguments.
       is_shared: the workers share a disk, so that a path need not be in a bucket.
+      looks_at_store: read the store's manifest and vocabulary as well.
 
     Raises:
-      ValueError: if the verb does not exist, or its configuration is invalid.
+      ValueError: if the verb does not exist, its configuration is invalid, or does not fit the
+        store.
+      OSError: if there is no store, or no such bucket.
       SystemExit: if the arguments are invalid, after printing why.
     """
     if all(importlib.util.find_spec(name) for name in PACKAGES):
-        check_here(argv, is_shared)
+        check_here(argv, is_shared, looks_at_store)
     elif has_packages(ENVIRONMENT_PYTHON):
-        disk = SHARED_DISK if is_shared else "-"
+        how = SHARED_DISK if is_shared else STORE_TOO if looks_at_store else "-"
         # -P: no file of the current folder is executed.
-        words = [ENVIRONMENT_PYTHON, "-P", "-m", __name__, disk, *argv]
+        words = [ENVIRONMENT_PYTHON, "-P", "-m", __name__, how, *argv]
         done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)})
         if done.returncode:
             raise SystemExit(done.returncode)
@@ -66,25 +71,29 @@ def has_packages(python: pathlib.Path) -> bool:
         return False
 
 
-def check_here(argv: Sequence[str], is_shared: bool = False) -> None:
+def check_here(argv: Sequence[str], is_shared: bool = False, looks_at_store: bool = False) -> None:
     """Check a verb and its arguments by this process; see `check_verb`."""
     verb, *rest = argv
     if verb not in VERBS:
         raise ValueError(describe_unknown(verb))
     args = parse_arguments(verb, rest)
     if verb == "train":
-        check_training(args, is_shared)
+        check_training(args, is_shared, looks_at_store)
 
 
-def check_training(args: argparse.Namespace, is_shared: bool = False) -> None:
+def check_training(
+    args: argparse.Namespace, is_shared: bool = False, looks_at_store: bool = False
+) -> None:
     """Check the arguments of `train`.
 
     Raises:
       ValueError: if the configuration, the workdir or the store is invalid on a pod.
+      OSError: if there is no store, or no such bucket.
     """
     from pretrain.config import load
 
-    store = load(args.config, args.overrides).data.store
+    run = load(args.config, args.overrides)
+    store = run.data.store
     if is_shared:
         return
     if not is_remote_folder(args.workdir):
@@ -95,6 +104,10 @@ def check_training(args: argparse.Namespace, is_shared: bool = False) -> None:
             "that every worker has. A store on this machine goes to the bucket by `gcloud storage "
             "cp -r STORE gs://BUCKET/FOLDER`"
         )
+    if looks_at_store:
+        from pretrain.cli.store_check import check_store
+
+        check_store(run, args.config, args.overrides, args.workdir)
 
 
 def is_remote_folder(path: str) -> bool:
@@ -103,8 +116,9 @@ def is_remote_folder(path: str) -> bool:
 
 
 if __name__ == "__main__":
+    silence_libraries()
     try:
-        check_here(sys.argv[2:], sys.argv[1] == SHARED_DISK)
+        check_here(sys.argv[2:], sys.argv[1] == SHARED_DISK, sys.argv[1] == STORE_TOO)
     except (ValueError, OSError) as error:
         print_error(error)
         sys.exit(2)

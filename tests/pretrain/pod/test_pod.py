@@ -13,7 +13,9 @@ import tarfile
 
 import pytest
 
+from data.corpus.buckets import BucketError
 from pretrain.__main__ import main
+from pretrain.cli import store_check
 from pretrain.pod import archive
 from pretrain.pod.answers import WorkerReport
 from pretrain.pod.environment import ENVIRONMENT, build_environment
@@ -380,7 +382,7 @@ def test_push_copies_tracked_files_of_the_working_tree(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_four_commands_of_the_page_train(cloud, capfd, monkeypatch):
+def test_the_four_commands_of_the_page_train(cloud, asked, capfd, monkeypatch):
     monkeypatch.setattr("pretrain.pod.actions.time.sleep", lambda seconds: None)
     block = next(block for block in read_blocks("docs/spot_slice.md") if "pod create" in block.text)
     commands = [shlex.split(read_verb(line)) for line in split_commands(block.text)]
@@ -594,9 +596,33 @@ def test_a_verb_that_would_fail_on_the_workers_is_refused_first(
     assert cloud.calls() == []
 
 
-def test_a_pod_is_requested_once_its_verb_is_checked(cloud, capfd):
+@pytest.fixture
+def asked(monkeypatch):
+    """Return the URLs that are asked for, of buckets that cannot be reached."""
+    urls = []
+
+    def refuse(url):
+        urls.append(str(url))
+        raise BucketError(f"{url}: there is no network")
+
+    monkeypatch.setattr(store_check, "check_bucket", refuse)
+    return urls
+
+
+def test_a_pod_is_requested_once_its_verb_is_checked(cloud, asked, capfd):
     assert main(["pod", "create", *ASK, *TRAIN]) == 0
     assert cloud.verbs() == ["describe", "create"]
+    assert asked == ["gs://bucket/a run"]
+    line = "# not checked here: gs://bucket/a run: there is no network\n"
+    assert capfd.readouterr().err == line
+
+
+def test_only_create_looks_at_the_store(pod, asked):
+    """A dry run needs no network, and who runs or watches has paid already."""
+    assert main(["pod", "create", *ASK, "--dry-run", *TRAIN]) == 0
+    for words in (["run", "--detach"], ["watch"]):
+        assert main(["pod", words[0], *ASK, *words[1:], *TRAIN]) == 0
+    assert asked == []
 
 
 def run_bare(root, environment_python, *words):
