@@ -13,7 +13,7 @@ from data.mixed import split_objective
 from data.vocabulary.load import Vocabulary
 from pretrain.api.store_vocabulary import follow_store
 from pretrain.config import Run
-from pretrain.evaluation.model_fit import check_fit
+from pretrain.training.fits.model_fit import check_fit
 
 
 def check_store(run: Run, config: str, overrides: Sequence[str], workdir: str) -> None:
