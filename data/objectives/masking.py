@@ -23,9 +23,8 @@ from data.vocabulary.base import Vocabulary
 # Shares of the chosen tokens that become [MASK], and another token; the rest stay as they are.
 REPLACEMENT_SHARES = (0.8, 0.1)
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts after every position
-# Kinds of ids, as bits of one table: a look-up costs more than the test of a bit.
+# Kinds of ids, as bits of one table.
 MASKABLE, STARTS_WORD, ENDS_WORD = 1, 2, 4
-MAX_EDGES = 4  # this many comparisons of all ids cost less than a look-up
 
 
 class Masker:
@@ -58,9 +57,6 @@ class Masker:
             self.kind_of_id |= (
                 STARTS_WORD * self.words.starts_N + ENDS_WORD * self.words.ends_N
             ).astype(np.uint8)
-        # The ids at which special ids turn into ordinary ones, or back.
-        self.first_special = bool(special[0])
-        self.special_edges = (np.flatnonzero(np.diff(special)) + 1).tolist()
 
     def __call__(
         self,
@@ -79,12 +75,8 @@ class Masker:
           {"masked_positions", "labels", "label_weights"}, [B, P] each, as data/batch_spec.py says.
         """
         L = tokens_BL.shape[1]
-        if self.words or len(self.special_edges) > MAX_EDGES:
-            kinds_BL = np.take(self.kind_of_id, tokens_BL)
-            candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & mask_BL
-        else:
-            kinds_BL = np.zeros(0, np.uint8)  # not needed
-            candidate_BL = self.find_maskable(tokens_BL) & mask_BL
+        kinds_BL = np.take(self.kind_of_id, tokens_BL)
+        candidate_BL = ((kinds_BL & MASKABLE) != 0) & mask_BL
         rate_B = np.array(self.mask_rate) if rate_B is None else rate_B
         number_B = self.count_masks(count_true(candidate_BL), rate_B)
         order_B, hide_B = hashing.derive_keys(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
@@ -107,13 +99,6 @@ class Masker:
             "labels": fill_slots(used_BP, targets_M),
             "label_weights": used_BP.astype(np.float32),
         }
-
-    def find_maskable(self, tokens_BL: np.ndarray) -> np.ndarray:
-        """Return which ids are not special, found by comparisons: bool [B, L]."""
-        maskable_BL = np.full(tokens_BL.shape, not self.first_special)
-        for edge in self.special_edges:
-            maskable_BL ^= tokens_BL >= edge
-        return maskable_BL
 
     def count_masks(self, candidates_B: np.ndarray, rate_B: np.ndarray) -> np.ndarray:
         """Return how many tokens of each row to mask: [B]."""
@@ -199,17 +184,11 @@ class Masker:
     def replace_tokens(self, targets_M: np.ndarray, bits_M: np.ndarray) -> np.ndarray:
         """Return the ids that replace the targets: [MASK], a random id, or the target, [M]."""
         assert self.mask_id is not None  # `check_masking` refuses other vocabularies
-        low_M = bits_M & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
-        as_mask_M, as_either_M = (
-            low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares))
-        )
-        # The branches of np.where cost more.
-        hidden_M = targets_M ^ ((targets_M ^ np.int32(self.mask_id)) & -as_mask_M.astype(np.int32))
-        random = np.flatnonzero(as_mask_M != as_either_M)  # few
-        hidden_M[random] = self.ordinary_ids[
-            hashing.bits_to_ints(bits_M[random], len(self.ordinary_ids))
-        ]
-        return hidden_M
+        # The lower half of the bits draws the kind of replacement, the upper half the random id.
+        low_M, (as_mask, as_other) = bits_M & np.uint64(0xFFFFFFFF), self.shares
+        random_M = self.ordinary_ids[hashing.bits_to_ints(bits_M, len(self.ordinary_ids))]
+        other_M = np.where(low_M < np.uint64((as_mask + as_other) * 2**32), random_M, targets_M)
+        return np.where(low_M < np.uint64(as_mask * 2**32), np.int32(self.mask_id), other_M)
 
 
 def count_true(mask_BL: np.ndarray) -> np.ndarray:
