@@ -5,7 +5,6 @@ start of a run. A record is its length and its bytes, each followed by a masked 
 https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 """
 
-import itertools
 import os
 import pathlib
 import socket
@@ -18,7 +17,7 @@ import google_crc32c
 from data.corpus.paths import is_remote
 from data.store.atomic import name_in_disk_errors
 
-FILE_NUMBERS = itertools.count()
+PREFIX = "events.out.tfevents."
 
 
 def open_events(folder: str) -> Any:
@@ -41,8 +40,7 @@ class LocalEvents:
         """Make the folder and a file, whose first event is the version of its form."""
         from tensorboard.compat.proto import event_pb2
 
-        name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(FILE_NUMBERS)}"
-        self.path = pathlib.Path(folder) / f"events.out.tfevents.{name}"
+        self.path = pathlib.Path(folder) / make_last_name(folder)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.file = open(self.path, "xb")  # noqa: SIM115 - open until `close`
         event: Any = event_pb2  # its classes are made at run time, unseen by type checkers
@@ -61,6 +59,20 @@ class LocalEvents:
         """Close the file."""
         with name_in_disk_errors(self.path):
             self.file.close()
+
+
+def make_last_name(folder: str) -> str:
+    """Return a name for an event file that sorts after all event files in a folder.
+
+    TensorBoard reads the files in the order of their names, which begin with a second. Two starts
+    may share a second, and a run may move to a host whose clock is late, so the second is at least
+    one more than in any other name. TensorBoard takes times from the events, not from the name.
+    """
+    names = (path.name for path in pathlib.Path(folder).glob(f"{PREFIX}*"))
+    seconds = [name.removeprefix(PREFIX).split(".")[0] for name in names]
+    newest = max((int(second) for second in seconds if second.isdecimal()), default=-1)
+    second = max(int(time.time()), newest + 1)
+    return f"{PREFIX}{second:010d}.{socket.gethostname()}.{os.getpid()}.0"
 
 
 def frame_record(data: bytes) -> bytes:

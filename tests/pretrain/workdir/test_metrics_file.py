@@ -1,6 +1,7 @@
 """metrics.jsonl has one row per step after any interruption, and TensorBoard has the same numbers."""
 
 import importlib
+import itertools
 import json
 import time
 from unittest.mock import Mock
@@ -175,6 +176,22 @@ def test_tensorboard_has_each_step_once_after_a_restart(tmp_path, reader):
     seen.Reload()
     events = seen.Scalars("loss") if hasattr(seen, "Scalars") else seen.Tensors("loss")
     assert [event.step for event in events] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("step_of_clock", [0, -1000])
+def test_event_files_sort_in_the_order_of_the_starts(tmp_path, monkeypatch, step_of_clock):
+    """TensorBoard reads them by name: many starts in one second, or hosts whose clock is late."""
+    clock = itertools.count(1_800_000_000, step_of_clock)
+    monkeypatch.setattr(time, "time", lambda: float(next(clock)))
+    for start in range(12):
+        log = MetricsLog(tmp_path, start)
+        log.write_row(make_row(start + 1))
+        log.close()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    seen = EventAccumulator(str(tmp_path / "tensorboard"))
+    seen.Reload()
+    assert [event.step for event in seen.Scalars("loss")] == list(range(1, 13))
 
 
 def test_no_file_no_rows(tmp_path):
