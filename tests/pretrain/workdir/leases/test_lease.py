@@ -383,7 +383,7 @@ def test_storage_without_conditional_writes_is_refused(workdir, message):
 IN_A_BUCKET = """
 import json, sys
 from pretrain.processes import process_identity as process
-from pretrain.workdir import lease
+from pretrain.workdir.leases import lease
 from pretrain.settings.overrides import ConfigError
 
 lease.HEARTBEAT, lease.STALE = 0.1, 1.0
