@@ -176,6 +176,8 @@ def share_programs(loop):
     """
     if hasattr(loop, "own_program"):
         return
+    from pretrain.kernels.attention_kernels import KERNELS  # Some tests give the CPU kernels.
+
     loop.own_program, loop.own_evaluator = loop.make_program, loop.make_evaluator
     programs, evaluators = {}, {}
 
@@ -191,7 +193,7 @@ def share_programs(loop):
             return loop.own_program(run, mesh, **options)
         data = dataclasses.replace(run.data, store="", rates=(), threads=1, prefetch=1, feed="auto")
         train = dataclasses.replace(run.train, stop_at_step=0)
-        key = (run.model, data, train, run.optimizer, run.guard, mesh)
+        key = (run.model, data, train, run.optimizer, run.guard, mesh, KERNELS.get("cpu"))
         return find_or_make(programs, key, lambda: loop.own_program(run, mesh))
 
     def make_evaluator(model, loss, mesh, **options):
