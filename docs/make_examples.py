@@ -19,6 +19,8 @@ GOOD = "good fine useful clear".split()
 BAD = "bad dull broken slow".split()
 NAMES = ["Ada Lovelace", "Alan Turing", "Grace Hopper"]
 PLACES = ["Paris", "London", "New York"]
+CHORDS = {"I": (0, 4, 7), "IV": (5, 9, 12), "V": (7, 11, 14), "vi": (9, 12, 16)}
+PROGRESSIONS = ("I vi IV V", "I IV V I", "vi IV I V", "I V vi IV")
 
 
 def write_lines(path: pathlib.Path, records: list[dict]) -> None:
@@ -198,6 +200,29 @@ def write_bitmap(path, rows):
     path.write_bytes(b"BM" + struct.pack("<IHHI", 54 + len(pixels), 0, 0, 54) + sizes + pixels)
 
 
+def write_midi(folder, rng):
+    """Write 60 pieces of eight bars as MIDI: broken chords in eighths below a melody in quarters."""
+    (folder / "midi").mkdir(exist_ok=True)
+    for i in range(60):
+        key, events = rng.randint(55, 65), []
+        for bar, name in enumerate(2 * rng.choice(PROGRESSIONS).split()):
+            chord = CHORDS[name]
+            broken = [(8 * bar + n, 1, chord[(0, 1, 2, 1)[n % 4]] - 12) for n in range(8)]
+            tune = [(8 * bar + 2 * n, 2, rng.choice(chord) + 12) for n in range(4)]
+            for start, length, pitch in broken + tune:
+                events.append((240 * start, 0x90, key + pitch, rng.randint(64, 80)))
+                events.append((240 * (start + length) - 10, 0x80, key + pitch, 0))
+        now, track = 0, b""
+        for tick, *message in sorted(events):
+            delta, now = tick - now, tick
+            track += bytes([0x80 | delta >> 7, delta & 0x7F, *message])
+        track += bytes([0, 0xFF, 0x2F, 0])
+        head = b"MThd" + struct.pack(">IHHH", 6, 0, 1, 480)
+        (folder / "midi" / f"{i:02}.mid").write_bytes(
+            head + b"MTrk" + struct.pack(">I", len(track)) + track
+        )
+
+
 def main(folder="examples"):
     """Write all files into a folder."""
     folder, rng = pathlib.Path(folder), random.Random(0)
@@ -206,6 +231,7 @@ def main(folder="examples"):
         write(folder, rng)
     write_articles(folder, rng)
     write_images(folder, rng)
+    write_midi(folder, rng)
     print(f"{len(list(folder.iterdir()))} files in {folder}/")
 
 
