@@ -201,7 +201,7 @@ def write_bitmap(path, rows):
 
 
 def write_midi(folder, rng):
-    """Write 60 pieces of eight bars as MIDI: broken chords in eighths below a melody in quarters."""
+    """Write 60 pieces of eight bars as MIDI: broken chords below a melody in quarters."""
     (folder / "midi").mkdir(exist_ok=True)
     for i in range(60):
         key, events = rng.randint(55, 65), []
