@@ -7,9 +7,9 @@ each decoder step. The defaults of Seq2SeqLstmConfig are the paper's sizes.
         --algorithm bpe --vocab-size 2000 --output runs/multi30k_2000
     python -m pretrain train seq2seq_bahdanau --workdir runs/seq2seq_bahdanau
 
-PAIRS.jsonl has records with `source` and `target`; benchmarks/seq2seq.py writes it, runs these
-commands and translates the test set. 900 steps in 11 minutes on two CPU cores, far from converged:
-19.4 BLEU, beam search of 4 (benchmarks/results/seq2seq.md).
+PAIRS.jsonl has records with `source` and `target`; benchmarks/papers/seq2seq.py writes it, runs
+these commands and translates the test set. 900 steps in 11 minutes on two CPU cores, far from
+converged: 19.4 BLEU, beam search of 4 (benchmarks/results/seq2seq.md).
 """
 
 from data.config import Data

@@ -8,8 +8,8 @@ r"""A small Transformer on Multi30k, English to German.
     python -m pretrain average --workdir runs/transformer_multi30k --last 5 \
         --output runs/transformer_multi30k_mean
 
-PAIRS.jsonl has records with `source` and `target`; benchmarks/translate.py writes it, runs these
-commands and translates the test set. 2,400 steps in 59 minutes on a CPU core: 37.0 BLEU on
+PAIRS.jsonl has records with `source` and `target`; benchmarks/papers/translate.py writes it, runs
+these commands and translates the test set. 2,400 steps in 59 minutes on a CPU core: 37.0 BLEU on
 test_2016_flickr, 38.5 with the averaged checkpoints (benchmarks/results/translate.md).
 """
 

@@ -30,7 +30,7 @@ IMPOSED = frozenset({"config", "setup", "main"})
 SHARED_STEMS = frozenset({"__init__", "__main__", "base", "config", "mixed"})
 BY_RECORD = ("models", "models/config", "pretrain/families", "data/objectives")
 BY_RECORD += ("pretrain/training/losses", "models/heads", "data/examples")
-OF_COMMANDS = ("pretrain/cli", "benchmarks")
+OF_COMMANDS = ("pretrain/cli", "benchmarks", "benchmarks/speed", "benchmarks/papers")
 
 
 @functools.cache

@@ -42,7 +42,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_command_with_other_settings_is_refused(name, tmp_path, monkeypatch, capsys):
     words, settings, other = CASES[name]
-    program = importlib.import_module(f"benchmarks.{name}")
+    program = importlib.import_module(f"benchmarks.papers.{name}")
     places = {place: str(tmp_path / place) for place in ("corpus", "work", "from")}
     (tmp_path / "work").mkdir()
     file = "runs.settings.json" if name == "classifiers" else "settings.json"

@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.harness import CACHE, ROOT
-from benchmarks.plan_programs import FOLDER
+from benchmarks.speed.plan_programs import FOLDER
 
 pytestmark = pytest.mark.fast
-SOURCES = {path.name: path.read_text() for path in (ROOT / "benchmarks").glob("*.py")}
+SOURCES = {path.name: path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")}
 # A plan's hash is of this file as it is.
 APART = {"harness.py", "plan_hashes.py"}
 

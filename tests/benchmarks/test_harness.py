@@ -84,9 +84,9 @@ def test_an_error_in_a_worker_is_not_replaced_when_its_pipe_is_closed():
 
 @pytest.mark.parametrize(
     "words",
-    ["startup --store {none}", "startup --store {none} --config bert_tniy", "time_to_loss --store {none}", "time_to_loss --store {none} data.batch_sise=3",
-     "input --store {none}", "hosts input --store {none}", "packing --corpus {none}", "decode --written 1", "step --ways tunde", "step --types float16",
-     "step --cases bert_large", "step --rounds 0", "growth --steps 0", "collate --rounds 0", "time_to_loss --slice 0"],
+    ["speed.startup --store {none}", "speed.startup --store {none} --config bert_tniy", "speed.time_to_loss --store {none}", "speed.time_to_loss --store {none} data.batch_sise=3",
+     "speed.input --store {none}", "speed.hosts input --store {none}", "speed.packing --corpus {none}", "speed.decode --written 1", "speed.step --ways tunde", "speed.step --types float16",
+     "speed.step --cases bert_large", "speed.step --rounds 0", "speed.growth --steps 0", "speed.collate --rounds 0", "speed.time_to_loss --slice 0"],
 )  # fmt: skip
 @pytest.mark.slow
 def test_a_program_with_wrong_arguments_reports_it_and_writes_nothing(words, tmp_path):
@@ -101,7 +101,10 @@ def test_a_program_with_wrong_arguments_reports_it_and_writes_nothing(words, tmp
         text=True,
     )
     assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr and f"{name}.py: error: " in done.stderr.splitlines()[-1]
+    assert (
+        "Traceback" not in done.stderr
+        and f"{name.split('.')[1]}.py: error: " in done.stderr.splitlines()[-1]
+    )
     assert before == {
         path: path.stat().st_size for path in (ROOT / "benchmarks" / "results").rglob("*")
     }
@@ -112,9 +115,9 @@ SHOWS = "import sys; sys.path.insert(0, {root!r}); from benchmarks.harness impor
 
 def test_a_command_is_spelt_as_it_was_given(tmp_path, monkeypatch):
     words = ["--cases", "bert mini", "model.depth=2"]
-    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "decode.py"), *words])
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "speed" / "decode.py"), *words])
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
-    assert format_command() == "python benchmarks/decode.py --cases 'bert mini' model.depth=2"
+    assert format_command() == "python benchmarks/speed/decode.py --cases 'bert mini' model.depth=2"
     (tmp_path / "shows.py").write_text(SHOWS.format(root=str(ROOT)))
     done = subprocess.run(
         [sys.executable, "-m", "shows", *words],

@@ -28,8 +28,9 @@ def test_every_page_agrees_with_its_results(path):
     assert dates == sorted(dates)
 
 
-# Single runs and claims, written by hand, and the plans, which have a record of their own.
+# Single runs and claims, written by hand, and pages that have a record of their own.
 WITHOUT_RESULTS = {
+    "downstream",
     "gpu_bits",
     "image_runs",
     "install",
@@ -37,6 +38,7 @@ WITHOUT_RESULTS = {
     "long_row_runs",
     "lstm_runs",
     "plans",
+    "reliability",
     "speed_details",
     "unknown_tokens",
 }

@@ -1,15 +1,15 @@
 """Row 21, for the board: ten faults in one run, by a schedule that a seed draws; it ends as the run
 that nobody disturbed.
 
-`python -m benchmarks.torture` tortures runs in the same way for hours, with more kinds of faults.
+`python -m benchmarks.reliability.torture` tortures runs in the same way for hours, with more kinds of faults.
 """
 
 import pytest
 
-from benchmarks.torture_faults import befall_run
-from benchmarks.torture_run import TorturedRun
-from benchmarks.torture_schedule import BATCH_SIZE, DEVICES, STEPS, draw_soak
-from benchmarks.torture_verdict import read_fingerprints, read_untimed_rows
+from benchmarks.reliability.torture_faults import befall_run
+from benchmarks.reliability.torture_run import TorturedRun
+from benchmarks.reliability.torture_schedule import BATCH_SIZE, DEVICES, STEPS, draw_soak
+from benchmarks.reliability.torture_verdict import read_fingerprints, read_untimed_rows
 from pretrain.workdir import goodput
 
 

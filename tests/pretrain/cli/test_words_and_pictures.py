@@ -43,7 +43,7 @@ def predict(root, capsys, record, *options):
 
 
 def test_captions_of_a_file_are_filled_from_their_pictures(root, capsys):
-    """Whether the words are right is measured by benchmarks/words_and_pictures.py."""
+    """Whether the words are right is measured by benchmarks/papers/words_and_pictures.py."""
     records = []
     for line in (root / "pairs" / "captions.jsonl").read_text().splitlines()[:5]:
         record = json.loads(line)
