@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Run Cloze on this machine: install missing packages into .venv, then run a command.
 #   ./launch.sh                 the first run: prepare text, train a small BERT, evaluate, export to Hugging Face, fill a mask
-#   ./launch.sh test [fast|peers|gpu] [arguments of pytest]   the tests; `fast`: only those that compile nothing, `peers`: also compare
-#                               with transformers and torch, `gpu`: those of tests/gpu, on an NVIDIA GPU
+#   ./launch.sh test            the tests: every promise, by a few cases
+#   ./launch.sh test all        every case, parity with transformers on torch, the pages and the notebook
+#   ./launch.sh test fast       only the tests that compile nothing
+#   ./launch.sh test gpu        the tests of tests/gpu, on an NVIDIA GPU
+#   ./launch.sh test ARGUMENTS  any arguments of pytest, for example tests/models/test_bert.py: every case of what you name
 #   ./launch.sh lint [--fix]    ruff check, ruff format and pyright; --fix applies ruff's fixes. Fails if any of them reports a problem
 #   ./launch.sh pod ...         control a TPU pod from this machine; installs nothing here (docs/pods.md)
 #   ./launch.sh VERB ...        any verb of `python -m pretrain`, for example: ./launch.sh train bert_tiny --workdir runs/mine
@@ -149,7 +152,7 @@ install() {
     if compgen -G ".venv/lib/python*/site-packages/cloze-*.dist-info/direct_url.json" > /dev/null; then
       .venv/bin/python -m pip uninstall --quiet --yes cloze
     fi
-    # An installed torch satisfies the version range: to use a certain build, install it before `peers`.
+    # An installed torch satisfies the version range: to use a certain build, install it before `test all`.
     PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --disable-pip-version-check \
       ${constraints:+--constraint "$constraints"} ${upgrade[@]+"${upgrade[@]}"} -e ".[$extra]"
     touch "$mark"
@@ -240,14 +243,15 @@ case "$1" in
     shift
     extra=test tier=()
     case "${1:-}" in
-      peers) shift && extra=test,peers ;;
-      fast) shift && tier=(-m "not slow") ;;
+      '') tier=(-m "not more") ;;
+      all) shift && extra=test,peers && export CLOZE_TEST_NOTEBOOK=1 ;;
+      fast) shift && tier=(-m "not slow and not more") ;;
       gpu) shift && tier=(tests/gpu) && export CLOZE_TEST_GPU=1 ;;
     esac
     install "$extra"
     configure_environment
-    # The whole suite in two processes, one test file at a time, the slowest files first (tests/conftest.py): most of the time is
-    # compilation, and XLA compiles on one core.
+    # In two processes, one test file at a time, the slowest files first (tests/conftest.py): most of the time is compilation, and XLA
+    # compiles on one core.
     [ $# -gt 0 ] || set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder
     exec .venv/bin/python -m pytest ${tier[@]+"${tier[@]}"} "$@"
     ;;

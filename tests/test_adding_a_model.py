@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from tests.worked_examples import read_blocks, run_commands, write_texts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.more, pytest.mark.slow]
 
 PAGE = "docs/adding_a_model.md"
 SCRIPT = """

@@ -10,7 +10,7 @@ import pytest
 
 from tests.worked_examples import read_blocks, run_commands, write_texts
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.more, pytest.mark.slow]
 
 PAGE = "docs/adding_an_objective.md"
 SCRIPT = """

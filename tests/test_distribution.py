@@ -18,7 +18,7 @@ import pytest
 
 from tests.test_layout import ROOMS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.more, pytest.mark.slow]
 
 ROOT = pathlib.Path(__file__).parents[1]
 FILES = ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs_pages import ROOT, list_pages
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.more, pytest.mark.slow, pytest.mark.timeout(900)]
 FIRST = ["docs/quickstart.md", "docs/training.md"]  # these make the runs that the other pages use
 # Pages in two processes, of about equal time. The second waits for the runs of the first.
 SECOND = ("finetune", "tagging", "questions", "text2text", "mixtures", "inside")

@@ -17,6 +17,7 @@ import pytest
 
 from tests.test_distribution import built, call, files  # noqa: F401 (fixtures)
 
+pytestmark = pytest.mark.more
 ROOT = pathlib.Path(__file__).parents[1]
 NOTEBOOK = ROOT / "docs" / "notebooks" / "own_text.ipynb"
 # Of Colab's image for TPUs, as far as they matter to Cloze or to a kernel.
@@ -98,7 +99,7 @@ def find_python(version):
 def image(tmp_path_factory):
     """Return a Python with the packages of IMAGE, and without venv and ensurepip."""
     if os.environ.get("CLOZE_TEST_NOTEBOOK") != "1":
-        pytest.skip("installs 3 GB: CLOZE_TEST_NOTEBOOK=1 runs it, as .ci/run does")
+        pytest.skip("installs 3 GB: `./launch.sh test all` runs it")
     folder = tmp_path_factory.mktemp("image") / "env"
     call(find_python("3.13"), "-m", "venv", "--without-pip", folder)
     python = folder / "bin" / "python"

@@ -130,6 +130,7 @@ def test_the_batch_size_does_not_change_the_examples(make, name):
     )
 
 
+@pytest.mark.held_by(4)
 @with_each_feed
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.slow
@@ -142,6 +143,7 @@ def test_a_feed_gives_the_same_batches_from_any_step(make, name, feed):
         iterator.close()
 
 
+@pytest.mark.held_by(2)
 @needs_tensorflow
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.slow

@@ -66,6 +66,7 @@ CASES = {
 }
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("case", CASES)
 def test_another_tree_is_refused(finished, restorable, record_property, case):
     run, workdir = finished

@@ -33,6 +33,7 @@ def put_into(workdir, store):
     shutil.copytree(generation_folder(store) / "vocabulary", workdir / "vocabulary")
 
 
+@pytest.mark.held_by(1)
 def test_another_vocabulary_is_refused_by_every_verb(
     other_store, copied, configured, refused, tmp_path, record_property
 ):

@@ -61,6 +61,7 @@ def test_asked_to_stop_while_it_saves_and_then_twice_while_it_evaluates(
     stop_run("twice:evaluate:12", configured, command, tmp_path / "run", stop_seconds)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_one_signal_loses_no_step(
     whole, finished, configured, command, stop_seconds, tmp_path, record_property, moment
@@ -72,6 +73,7 @@ def test_one_signal_loses_no_step(
     record_property("stopped without losing a step", 1)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_second_signal_ends_it_at_once(
     whole, finished, configured, command, stop_seconds, tmp_path, record_property, moment

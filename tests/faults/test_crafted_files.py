@@ -120,6 +120,7 @@ def trap(tmp_path, monkeypatch):
     assert not path.exists()
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("suffix", CRAFTED)
 def test_as_a_source_a_configuration_or_a_store(trap, refused, tmp_path, record_property, suffix):
     bait = tmp_path / "bait"
@@ -137,6 +138,7 @@ def test_as_a_source_a_configuration_or_a_store(trap, refused, tmp_path, record_
     record_property("files refused", 5)
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("make", HARMFUL, ids=lambda make: make.__name__)
 def test_as_weights_to_import(trap, refused, tmp_path, root, record_property, make):
     folder = tmp_path / "folder"

@@ -92,6 +92,7 @@ def classify_outcome(run, workdir, restorable, sound):
     )
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("damage", "some", "all"),
     [(flip_bit, 8, 60), (truncate_file, 2, 20), (zero_block, 2, 20), (None, 3, 100)],

@@ -18,6 +18,7 @@ def copy(configured, tmp_path):
     return shutil.copytree(configured("bert")[2].path, tmp_path / "store")
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("split", ["train", "heldout"])
 @pytest.mark.parametrize("damage", ["flipped", "missing", "truncated"])
 def test_a_damaged_store_is_named_and_refused(

@@ -81,6 +81,7 @@ PLACES = (
 )
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_an_unsuitable_workdir_is_refused(configured, refused, tmp_path, record_property, place):
     workdir, message = place(tmp_path)
@@ -91,6 +92,7 @@ def test_an_unsuitable_workdir_is_refused(configured, refused, tmp_path, record_
     record_property("refused", 1)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     "leftover",
     [
@@ -137,6 +139,7 @@ def test_a_refusal_comes_before_jax(configured, tmp_path, root, record_property)
 FILES = ("config.json", "metrics.jsonl", "goodput.json", "source.json", "environment.jsonl")
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", [*FILES, "pinned", "vocabulary/pieces.json", "checkpoints/12/a"])
 def test_a_pipe_in_a_workdir_is_refused_by_every_verb(
     configured, copied, refused, tmp_path, record_property, name

@@ -57,6 +57,7 @@ def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(
     record_property("full disks told", 1)
 
 
+@pytest.mark.more
 def test_a_disk_that_fills_while_it_runs(
     whole, configured, restorable, small_disk, command, monkeypatch, record_property
 ):
@@ -72,6 +73,7 @@ def test_a_disk_that_fills_while_it_runs(
     record_property("full disks told", 1)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("moment", ["step:6", "save:8", "finish:8", "saved:4"])
 def test_a_checkpoints_folder_that_is_replaced_by_a_file_ends_the_run(
     whole, configured, command, tmp_path, monkeypatch, record_property, moment
@@ -115,6 +117,7 @@ def list_tree(folder):
     }
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("workers", [None, 1])
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("free", [2_000, 60_000, 140_000])
@@ -156,6 +159,7 @@ WRITERS = {
 NAMES = {"features": ["f.npz", "f.safetensors"], "attention": ["a.html"], "predict": ["p.jsonl"]}
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("title", WRITERS)
 def test_a_verb_that_writes_names_the_file_on_a_full_disk(
     finished, small_disk, refused, tmp_path, record_property, title

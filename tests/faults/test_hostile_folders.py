@@ -176,6 +176,7 @@ def imported_process():
     forks.prepare_server()
 
 
+@pytest.mark.held_by(12)
 @pytest.mark.parametrize("name", FOLDERS)
 def test_is_refused_within_bounds(name, root, tmp_path, imported_process, record_property):
     golden, damage, *parts = FOLDERS[name]

@@ -89,6 +89,7 @@ def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(
     assert ledger["ended"] is False
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("fault", HANGS)
 def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(
     whole, finished, configured, command, tmp_path, record_property, fault
@@ -99,6 +100,7 @@ def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(
     assert read_fingerprints(tmp_path / "run") == read_fingerprints(finished[1])
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("fault", "hung"), [("hang:step:5", 1), ("hang:data:5", 1), ("hang:finish:8", 0)]
 )  # the first process names processes
@@ -133,6 +135,7 @@ def metrics_written(workdir):
     return (workdir / "metrics.jsonl").stat().st_mtime
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("number", range(10))
 def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(
     whole, configured, command, tmp_path, record_property, number

@@ -76,6 +76,7 @@ def words_of(configured, workdir):
     )
 
 
+@pytest.mark.more
 def test_thirty_kills_in_a_row(
     every_step, configured, restorable, command, tmp_path, record_property
 ):

@@ -40,6 +40,7 @@ def running(configured, tmp_path):
             process.communicate()
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
 def test_a_signal_that_asks_for_the_end_saves(running, record_property, name):
     process, workdir = running()
@@ -48,6 +49,7 @@ def test_a_signal_that_asks_for_the_end_saves(running, record_property, name):
     record_property("stopped without losing a step", 1)
 
 
+@pytest.mark.more
 def test_a_hangup_saves_under_local(running):
     process, workdir = running("mesh.data=2", verb=("local", "2"))
     process.send_signal(signal.SIGHUP)
@@ -96,6 +98,7 @@ def run_redirected(configured, workdir, redirection, *words, status=0):
     return done
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("redirection", "stream", "reason"),
     [
@@ -134,6 +137,7 @@ def test_nothing_is_written_to_a_file_that_takes_the_place_of_a_closed_stream(co
     assert int((tmp_path / "file").read_text()) > 2
 
 
+@pytest.mark.more
 def test_local_goes_on_without_its_terminal(configured, tmp_path):
     workdir = tmp_path / "run"
     command = [sys.executable, "-m", "pretrain", "local", "2", "train", configured("bert")[0]]
@@ -146,6 +150,7 @@ def test_local_goes_on_without_its_terminal(configured, tmp_path):
     assert list_steps(workdir) == (list(range(1, 13)), [4, 8, 12])
 
 
+@pytest.mark.more
 def test_a_training_in_python_goes_on_without_its_output(configured, tmp_path, monkeypatch):
     """There the streams are the caller's, who finds them as they were."""
     _, run, _ = configured("bert")

@@ -76,6 +76,7 @@ def place(tmp_path_factory, root):
     return place
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.timeout(1800 if WHOLE else 300)
 @pytest.mark.parametrize("reader", mutated.READERS)
 def test_mutations_of_real_files(reader, place, root, record_property):
@@ -244,11 +245,13 @@ EXPONENTIAL = (
 )
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize("pattern", RELEASED)
 def test_patterns_of_released_tokenizers_are_read(pattern):
     check_pattern(pattern)
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize("pattern", EXPONENTIAL, ids=lambda pattern: pattern[:20])
 def test_patterns_that_may_take_too_long_are_refused(pattern):
     with pytest.raises(ValueError, match="the regular expression '"):

@@ -61,6 +61,7 @@ def test_every_misspelt_word_names_the_nearest(configured, record_property):
     record_property("accepted in silence", 0)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("word", CHANGES)
 def test_a_changed_configuration_is_described_and_refused(
     finished, configured, refused, record_property, word

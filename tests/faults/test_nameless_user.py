@@ -71,6 +71,7 @@ def test_unknown_owners_are_named_by_their_numbers(tmp_path):
     assert (found.owner, found.group) == (str(NUMBER), str(NUMBER + 1)) and found.length == 4
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("home", [None, ""])
 def test_a_user_without_a_name_and_a_home_has_the_root_folder(monkeypatch, home):
     monkeypatch.delenv("HOME", raising=False)

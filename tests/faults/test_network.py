@@ -100,6 +100,7 @@ def rename_machine():
     return rename if done.stdout == f"{address}\n" else ""
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.skipif(
     not pathlib.Path("/proc/net/tcp").exists(), reason="sockets are read from Linux's /proc"
 )

@@ -186,6 +186,7 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
 
 # Not (4, 1, 2): there XLA's CPU client was seen to deadlock in an all-reduce that two devices began in
 # another order.
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [("bert", (2, 4, 1, 1)), ("bert", (1, 2, 1, 4)), ("t5", (2, 2, 2, 1)), ("gpt", (2, 2, 2, 1))],

@@ -26,6 +26,7 @@ def small(tmp_path):
     return path, run, generation_folder(store.path)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("verb", [(), ("local", "2")], ids=["alone", "two processes"])
 def test_a_run_ends_with_a_line_and_saves(small, tmp_path, record_property, verb):
     path, _, folder = small

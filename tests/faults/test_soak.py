@@ -21,6 +21,7 @@ def undisturbed(whole, configured, tmp_path_factory):
     return run.workdir
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_ten_faults_end_with_the_same_bits(
     undisturbed, configured, small_disk, tmp_path, record_property, seed

@@ -106,6 +106,7 @@ def test_of_two_that_begin_at_once_one_trains(
     record_property("second runs refused", 1)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("moment", ["saved:4", "finish:4"])
 def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
     request, finished, configured, running, tmp_path, record_property, moment
@@ -165,6 +166,7 @@ def lease_and_ledger():
     return {"lease", "lease.__lock", "goodput.json", "goodput.json.part"}
 
 
+@pytest.mark.more
 def test_a_run_of_two_processes_is_refused_in_both_at_once(
     configured, command, tmp_path, record_property
 ):

@@ -57,6 +57,7 @@ def fail_in_orbax(error):
     return raise_in_restore
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("name", ERRORS)
 def test_an_injected_error_is_reported_as_itself_and_nothing_is_moved(
     copied, restorable, monkeypatch, record_property, name
@@ -91,6 +92,7 @@ def test_ctrl_c_while_a_checkpoint_is_read_is_ctrl_c(copied, restorable, monkeyp
     assert_untouched(workdir, before)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE])
 def test_a_record_that_the_system_refuses_to_read_is_not_damage(
     copied, restorable, monkeypatch, code
@@ -162,6 +164,7 @@ PARTS = {
 }
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("part", PARTS)
 def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
     finished, copied, configured, root, often, part, record_property
@@ -221,6 +224,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("spare", [0, 1])
 def test_too_many_open_files_stop_the_run(
     copied, configured, root, restorable, spare, often, record_property

@@ -168,6 +168,7 @@ def name_uses(configured, url, tmp_path):
 USES = ("source", "vocabulary", "store", "workdir", "predict", "evaluate", "report")
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("use", USES)
 def test_schemes_that_are_not_read_say_what_to_do(use, configured, refused, tmp_path):
     for scheme, remedy in (("https", "curl -LO"), ("s3", "aws s3 cp"), ("hdfs", "copy it to")):
@@ -176,6 +177,7 @@ def test_schemes_that_are_not_read_say_what_to_do(use, configured, refused, tmp_
         assert "gs://BUCKET/PATH" in line
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("use", USES)
 def test_a_bucket_without_rights_names_the_login(use, configured, refused, bucket, tmp_path):
     url = f"gs://b/x{'.txt' * (use == 'source')}"
@@ -186,6 +188,7 @@ def test_a_bucket_without_rights_names_the_login(use, configured, refused, bucke
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("use", USES)
 def test_a_bucket_that_is_missing_is_named(use, configured, refused, bucket, tmp_path):
     bucket({})
@@ -220,6 +223,7 @@ def test_a_bucket_that_never_answers_is_given_up(bucket, monkeypatch):
         buckets.check_bucket("gs://b/x")
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("make_error", [denied, unresolved])
 def test_an_error_of_a_bucket_later_on_is_one_line(refused, monkeypatch, make_error):
     def fail(args):

@@ -67,6 +67,7 @@ def test_an_empty_data_store_is_named_as_such(configured, refused, tmp_path, mon
     assert "data.store is empty" in line and "--output STORE" in line and " . " not in line
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["data.py", "models.py", "configs.py", "models/__init__.py"])
 def test_a_file_of_the_caller_that_hides_a_package_is_named(tmp_path, root, name):
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -118,6 +119,7 @@ def test_steps_below_the_step_at_which_a_configuration_stops(configured, refused
     assert "stop_at_step=10 is above Train.steps=5" in line and "or to 0" in line
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("overrides", "remedy"),
     [

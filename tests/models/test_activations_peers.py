@@ -18,6 +18,7 @@ transformers = pytest.importorskip(
     "transformers", reason="the extra `peers` is not installed: no transformers"
 )
 
+pytestmark = pytest.mark.more
 GPT2 = Gpt2Config(vocab=50, length=32, width=24, num_heads=3, depth=3, mlp=40)
 VALID = np.arange(9) < np.array([[9], [6]])
 TOKENS = np.where(VALID, np.random.default_rng(0).integers(5, 50, VALID.shape), 0).astype(np.int32)

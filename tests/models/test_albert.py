@@ -91,6 +91,7 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
     np.testing.assert_allclose(x_BLD, hidden, atol=1e-5)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 def test_every_use_of_the_layer_draws_its_own_dropout(make, tiny_configs, scan):
     """The layers share weights but not dropout masks: with the same mask, the second layer would

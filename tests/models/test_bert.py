@@ -120,6 +120,7 @@ def test_next_sentence_reads_the_first_position(make, bert_config, hidden):
     np.testing.assert_allclose(logits, pooled @ following["kernel"] + following["bias"], atol=1e-5)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("dropout", "attention_dropout", "outside", "a_layer"),
     [(0.1, 0.0, 1, 2), (0.0, 0.1, 0, 1), (0.0, 0.0, 0, 0)],

@@ -35,6 +35,7 @@ def test_published_sizes(size):
     assert count_parameters(DeitConfig(**settings)) == count
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_logits_are_those_of_transformers(settings):
     """Of each head, and their mean."""
@@ -95,6 +96,7 @@ def scanned(case):
     return score(*case)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("scan", "remat"), [(True, True), (False, False)])
 def test_scan_and_remat_change_nothing(case, scanned, unroll, scan, remat):
     config, params, pixels = case
@@ -115,6 +117,7 @@ def test_scan_and_remat_change_nothing(case, scanned, unroll, scan, remat):
     assert min(reached) > 1e-6
 
 
+@pytest.mark.held_by(1)
 def test_states_are_bfloat16_and_logits_float32(case):
     config, params, pixels = case
     params = jax.tree.map(lambda leaf: np.asarray(leaf).astype(jnp.bfloat16), params)

@@ -69,6 +69,7 @@ def case(request, golden):
     return found, loss, model, params
 
 
+@pytest.mark.held_by("('bert', True)", "('t5_v1_1', True)", "('gpt2', True)")
 def test_logits_hidden_states_and_loss(case):
     """The loss is equal too: of gathered masked tokens plus the next sentence, or the mean over all
     target tokens.
@@ -118,6 +119,7 @@ def test_logits_hidden_states_and_loss(case):
     assert abs(value - found.outputs["loss"]) < 1e-5 * max(1.0, found.outputs["loss"])
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("case", [*T5, *TRANSFORMER], indirect=True, ids=str)
 def test_greedy_decoding(case):
     """Token by token, up to the end of each row and padding after it."""
@@ -132,6 +134,7 @@ def test_greedy_decoding(case):
     np.testing.assert_array_equal(generate(model, params, *read, **how), written)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("case", GPT, indirect=True, ids=str)
 def test_greedy_continuation(case):
     """Token by token after rows of different lengths, up to the end of each; padding is ignored."""
@@ -153,6 +156,7 @@ def test_greedy_continuation(case):
     )
 
 
+@pytest.mark.held_by("('bert', True)", "('t5_v1_1', True)", "('gpt2', True)")
 def test_export_gives_the_same_tensors_back(case):
     found, _, model, params = case
     tensors = CONVERTERS[found.config["model_type"]].to_hf(model.config, params)

@@ -54,6 +54,7 @@ def test_published_sizes():
     ]
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("name", "printed", "millions"),
     [
@@ -178,6 +179,7 @@ def test_the_norm_moves_between_gpt_and_gpt2():
 # ---- initialisation ------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @EACH
 def test_initialisation(config):
     """Kernels are normal with deviation 0.02, not truncated; GPT-2's and GPT-3's residual kernels
@@ -200,6 +202,7 @@ def test_initialisation(config):
             assert abs(leaf).max() > 0.05 * smaller, path
 
 
+@pytest.mark.held_by(1)
 @EACH
 def test_words_are_predicted_by_their_own_embeddings(make, config):
     """A token that is in no input row affects only its own logit."""
@@ -217,6 +220,7 @@ def test_words_are_predicted_by_their_own_embeddings(make, config):
 # ---- options of the computation ------------------------------------------------
 
 
+@pytest.mark.held_by(2)
 @EACH
 @pytest.mark.parametrize(
     ("dropout", "attention_dropout", "outside", "a_layer"),

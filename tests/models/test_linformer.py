@@ -59,6 +59,7 @@ def attend_by_the_paper(params, shared, x_LD):
     return sum(outs) + params["out"]["bias"]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_attention_is_that_of_the_paper(sharing):
     """Rows of 12, 7 and 0 tokens; padding is NaN, which nothing may read."""
@@ -72,6 +73,7 @@ def test_attention_is_that_of_the_paper(sharing):
         np.testing.assert_allclose(row[:length], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("sharing", ["none", "layerwise"])
 def test_the_number_of_padding_positions_changes_nothing(sharing):
     """A row of 7 tokens, with no padding and with 5 positions of it, reads the same rows of E."""
@@ -85,6 +87,7 @@ def test_the_number_of_padding_positions_changes_nothing(sharing):
     np.testing.assert_allclose(alone, padded, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("sharing", SHARINGS)
 def test_the_identity_as_projection_is_full_attention(make, sharing):
     """BERT's encoder, with the same parameters, has the same states."""
@@ -120,6 +123,7 @@ def list_leaves(config):
     return jax.tree_util.tree_leaves_with_path(shapes)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("sharing", "count"), [*zip(SHARINGS, (288, 24, 12, 1), strict=True)])
 def test_the_number_of_projections(sharing, count):
     """Section 4 counts 24, 12 and 1 for 12 layers of 12 heads; unshared there are 2 of each head."""
@@ -216,6 +220,7 @@ def test_a_rank_above_the_length_is_refused(make):
 # ---- fine-tuning -----------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("kind", [ClassifierConfig, SpanReaderConfig])
 def test_heads_read_the_encoder(make, kind):
     """A gradient reaches the projection through the head."""

@@ -36,6 +36,7 @@ def read_rows(model, params, token_ids, state=None, **inputs):
 # ---- an independent computation --------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @for_configs
 def test_logits_are_those_of_torch(make, config):
     torch = pytest.importorskip("torch")
@@ -92,6 +93,7 @@ def test_published_sizes(change, millions):
 # ---- the state -------------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @for_configs
 def test_two_rows_with_the_state_between_are_one_row(make, config):
     model, params = make(config)
@@ -157,6 +159,7 @@ def test_a_state_of_another_batch_is_refused(make):
 # ---- generation ------------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 def test_a_continuation_is_the_plain_loop(make, scan):
     """Each token is the likeliest of a call on the whole row, after prompts of three lengths."""

@@ -64,6 +64,7 @@ def compute_by_formula(config, params, tokens_L):
     return normalize(h_LD, params["norm"]) @ table_VD.T
 
 
+@pytest.mark.held_by(1)
 @for_configs
 def test_logits_are_those_of_the_equations(make, config):
     """Rows of 18 events are longer than the 6 distances, so that the longest is clipped."""
@@ -103,6 +104,7 @@ def test_no_array_has_an_axis_of_pairs_and_one_of_features(make):
     assert largest <= scores < L * L * TINY.num_heads * TINY.head_width * TINY.depth
 
 
+@pytest.mark.held_by(1)
 @for_configs
 def test_a_continuation_is_the_plain_loop(make, config):
     """Each event is the likeliest of a call on the whole row, beyond the longest distance."""

@@ -21,6 +21,7 @@ from pretrain.training.losses import find_loss
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 pytest.importorskip("transformers", reason="the extra `peers` is not installed: no transformers")
 
+pytestmark = pytest.mark.more
 OBJECTIVES = {
     "bert": "sentence_pair",
     "roberta": "masked_lm",

@@ -37,6 +37,7 @@ TOKENS = np.random.default_rng(0).integers(0, 50, (2, 18)).astype(np.int32)
 # ---- transformers ----------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 def test_logits_are_those_of_transformers(golden, often, scan):
     """With the same rotations: rows shorter than a chunk, padded to chunks, and of whole chunks. Of
@@ -201,6 +202,7 @@ def test_states_and_weights_of_layers_are_captured(make):
 WIDE = dataclasses.replace(TINY, hashing=Hashing(chunk=32), local=LocalChunks(32, 0.0))
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("config", "oracle", "prompt"),
     [

@@ -186,6 +186,7 @@ def compute_logits(p, config, source, target):
     return np.array(logits)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_logits_are_those_of_the_equations(small, name):
     """Sources of 9, 6 and 3 tokens, padded to 9: padding is not read, either."""
@@ -210,6 +211,7 @@ def pack_pairs():
     return *row, *segments
 
 
+@pytest.mark.held_by(1)
 def test_pairs_in_a_row_are_as_in_rows_of_their_own(case):
     """Three pairs in one row with padding after them: the same logits as alone."""
     model, params = case
@@ -225,6 +227,7 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(case):
 # ---- generation ------------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 def test_steps_compute_what_teacher_forcing_does(case):
     """The logits of a whole row, from the steps' states. A step does not read the states from which
     the decoder starts: they are NaN.
@@ -258,6 +261,7 @@ def test_steps_compute_what_teacher_forcing_does(case):
     np.testing.assert_allclose(found, expected, atol=2e-6)
 
 
+@pytest.mark.held_by(1)
 def test_a_step_without_a_prompt_is_refused(case):
     model, params = case
     variables = {"params": params}
@@ -274,6 +278,7 @@ def test_a_step_without_a_prompt_is_refused(case):
         )
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_beam_of_all_prefixes_finds_the_likeliest(make, request, name):
     """Two tokens of a vocabulary of 50: 50 beams are an exhaustive search."""
@@ -298,6 +303,7 @@ def test_a_beam_of_all_prefixes_finds_the_likeliest(make, request, name):
 # ---- attention that is captured ---------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", WITH_ATTENTION)
 def test_captured_weights_are_those_of_the_score(small, name):
     """They sum to 1 over the tokens of the source, and padding has none. Those of the first
@@ -349,6 +355,7 @@ def test_an_encoders_states_are_captured(small):
 # ---- torch -----------------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("direction", ["forward", "backward", "bidirectional"])
 def test_the_encoder_is_torchs(make, direction):
     """Two layers, packed sequences of three lengths: outputs and last states. Of a backward encoder

@@ -84,6 +84,7 @@ def compute_by_formula(config, params, tokens_L):
     return normalize(h_LD, params["norm"]) @ params["lm_head"]["kernel"]
 
 
+@pytest.mark.held_by(2)
 @for_configs
 def test_logits_are_those_of_the_equations(make, config):
     model, params = make(config)
@@ -126,6 +127,7 @@ def test_the_initial_weights_are_those_of_section_6():
 # ---- rows ------------------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["fixed, merged", "strided, interleaved"])
 def test_a_continuation_is_the_plain_loop(make, name):
     """Each token is the likeliest of a call on the whole row, for prompts that end within and at
@@ -145,6 +147,7 @@ def test_a_continuation_is_the_plain_loop(make, name):
     assert len(np.unique(found)) > 3
 
 
+@pytest.mark.held_by(1)
 @for_configs
 def test_a_packed_text_reads_itself_alone(make, config):
     """Exactly: other tokens of the first text change no logit of the second."""
@@ -174,6 +177,7 @@ def test_sizes_that_do_not_fit_are_refused():
         build_row(8, subblocks=5)
 
 
+@pytest.mark.held_by(1)
 @for_configs
 def test_the_number_of_rows_may_be_open(make, config):
     """`export --format jax` writes a program for any number of rows."""

@@ -65,6 +65,7 @@ def run_segments(model, params, token_ids, length, **inputs):
 # ---- transformers ----------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 @pytest.mark.parametrize("name", GOLDENS)
 def test_two_segments_equal_those_of_transformers(golden, name, scan):
@@ -173,6 +174,7 @@ def test_distances_beyond_the_clamp_are_alike():
 # ---- memory ----------------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("length", [4, 8])
 def test_segments_with_memory_equal_one_long_row(make, length):
     """A memory as long as the row holds all segments before."""
@@ -283,6 +285,7 @@ def test_untied_biases_are_one_pair_for_each_layer():
         assert own["content_bias"].shape == own["position_bias"].shape == shape
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("settings", [{}, {"same_length": True, "memory": 6}], ids=str)
 def test_generation_with_the_cache_equals_that_without(make, settings):
     model, params = make(dataclasses.replace(XL, **settings, scan=False))
@@ -311,6 +314,7 @@ def draw_params(module, seed=0):
     return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("cutoffs", "divisor"), [((), 1), ((4, 9), 1), ((4, 9), 2), ((1, 12), 2)], ids=str
 )

@@ -54,6 +54,7 @@ def test_published_sizes(size):
     assert count_parameters(VitConfig(**settings)) == count
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_logits_are_those_of_transformers(settings):
     pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
@@ -188,6 +189,7 @@ def apply_in_training(config, params, seed, pixels):
     return build(config).apply({"params": params}, pixels, train=True, rngs=rngs)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 def test_rows_skip_sublayers_in_training_alone(scan, unroll):
     """A row with all sublayers skipped but the first layer's differs from others; one key decides."""

@@ -146,6 +146,7 @@ def recur_in_torch(c, params, words):
     return pooled[c.pooling].numpy()
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_row_is_that_of_torch(name):
     c = CONFIGS[name]
@@ -179,6 +180,7 @@ def test_ngrams_do_not_cross_what_is_not_a_word():
 # ---- promises ------------------------------------------------------------------
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_padding_and_special_tokens_are_never_read(name):
     """Rows are the same alone, with less and more padding, with other ids in it, and without [CLS]."""
@@ -198,6 +200,7 @@ def test_padding_and_special_tokens_are_never_read(name):
     np.testing.assert_allclose(bare, pooled[0], atol=1e-6)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_each_word_counts_and_a_row_without_words_is_finite(name):
     _, pooled = encode(name, ROWS)
@@ -209,6 +212,7 @@ def test_each_word_counts_and_a_row_without_words_is_finite(name):
     assert np.isfinite(encode(name, [np.array([], int)], 12)[1]).all()
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gradients_reach_every_parameter_in_their_own_dtype(name):
     model, params = make_encoder(name)

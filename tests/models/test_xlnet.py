@@ -41,6 +41,7 @@ def load_golden(golden, scan=True):
 # ---- transformers ----------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 def test_both_streams_equal_those_of_transformers(golden, scan):
     """With an order, predicted positions, texts and, in the second segment, a memory.

@@ -135,6 +135,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_at_any_moment(tmp_path, texts, words, workers):
@@ -189,6 +190,7 @@ def test_killed_at_any_moment(tmp_path, texts, words, workers):
     assert not list(tmp_path.glob(".s.*"))
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 0.02, 0.1, 0.3, 0.6])
 def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, seconds):

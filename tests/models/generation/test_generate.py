@@ -88,6 +88,7 @@ def scale_params(model, params):
     return model, jax.tree.map(lambda leaf: 3 * np.array(leaf), params)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("config", "scan"), DECODERS, ids=lambda part: getattr(type(part), "__name__", part)
 )
@@ -241,6 +242,7 @@ def test_rows_of_different_lengths_continue_after_their_own_last_token():
     ]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("strategy", [Greedy(), BeamSearch(2), Sample()], ids=str)
 def test_ids_beyond_the_size_are_never_written(strategy):
     found = continue_prompts(
@@ -280,6 +282,7 @@ def list_ngrams(row, n):
     return [tuple(row[i : i + n]) for i in range(len(row) - n + 1)]
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("strategy", "n"), [(Greedy(), 1), (Greedy(), 2), (BeamSearch(3), 2), (Sample(0.1), 3)], ids=str
 )
@@ -304,6 +307,7 @@ def test_no_ngram_is_written_twice(strategy, n):
     assert max(find_repeats()) > 1
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("penalty", "seed"), [(0.0, 0), (1.0, 1), (2.0, 2), (-1.0, 3)])
 def test_wide_beams_find_the_best_row(penalty, seed):
     """With as many beams as sequences, the result is the best by log-likelihood over length^penalty
@@ -327,6 +331,7 @@ def test_wide_beams_find_the_best_row(penalty, seed):
         ]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("penalty", [-5.0, 5.0])
 def test_the_least_and_the_largest_penalty_write_a_row(penalty):
     """Scores of hypotheses then are below -1e9, and still above those of empty slots."""
@@ -388,6 +393,7 @@ def keep_likeliest(p, k, mass):
     return np.where(np.isin(np.arange(len(p)), order), p, 0) / p[order].sum()
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     "strategy",
     [

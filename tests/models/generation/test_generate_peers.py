@@ -19,6 +19,7 @@ transformers = pytest.importorskip(
     "transformers", reason="the extra `peers` is not installed: no transformers"
 )
 
+pytestmark = pytest.mark.more
 GPT2 = Gpt2Config(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
 T5 = T5Config(
     vocab=50,

@@ -56,6 +56,7 @@ def draw_params(model, *inputs):
     return jax.tree.map(lambda leaf: rng.normal(0, 0.3, leaf.shape).astype(np.float32), shapes)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_is_read_as_it_was_pretrained(name):
     encoder, config = (
@@ -101,6 +102,7 @@ DECODERS = {
 }
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_decoder_is_read_at_its_last_token(name):
     """The head has no bias, and neither padding nor its ids change the score."""

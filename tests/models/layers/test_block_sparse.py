@@ -100,6 +100,7 @@ def run_attention(function, q_BLHK, k_BLHK, v_BLHK, weights_BLHK):
     return o_BLHK, *pull(weights_BLHK)
 
 
+@pytest.mark.held_by(4)
 @for_patterns
 @pytest.mark.parametrize(("L", "packed"), [(3, False), (16, False), (18, True)])
 def test_blocks_compute_what_the_mask_does(pattern, L, packed):
@@ -121,6 +122,7 @@ def test_blocks_compute_what_the_mask_does(pattern, L, packed):
         np.testing.assert_allclose(one, other, atol=2e-6)
 
 
+@pytest.mark.held_by(2)
 @for_patterns
 def test_segments_do_not_see_each_other(pattern):
     """Exactly: no bit of the second text depends on the first, and the mask hides padding."""

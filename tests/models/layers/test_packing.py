@@ -110,6 +110,7 @@ def of_texts(states_BLD):
     ]
 
 
+@pytest.mark.held_by(2)
 def test_a_text_in_a_packed_row_is_as_if_alone(computed):
     states, sums = computed(PACKED)
     alone, expected = computed(ALONE)
@@ -120,6 +121,7 @@ def test_a_text_in_a_packed_row_is_as_if_alone(computed):
         np.testing.assert_allclose(sums[name], expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.held_by(2)
 def test_one_texts_words_change_nothing_in_another(computed):
     before = of_texts(computed(PACKED)[0])
     for number in (1, 2):

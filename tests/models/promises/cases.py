@@ -38,6 +38,9 @@ CASES = {
     if family.objectives and not issubclass(family.config, ImageConfig)
 } | VARIANTS
 
+# One family of each kind: an encoder, a decoder, both, a recurrent network.
+HOLDERS = ("bert", "gpt2", "t5_v1_1", "lstm_lm")
+
 
 def make_batch(model, objective) -> dict[str, np.ndarray]:
     """Return the arguments of `model` in a batch of `objective`: random ids of a vocabulary of 50,
@@ -149,5 +152,7 @@ def has_relative_positions(name) -> bool:
 
 
 def for_cases(*, of=lambda name: True):
-    """Parametrise a test over the cases for which `of` is true."""
-    return pytest.mark.parametrize("case", [name for name in CASES if of(name)], indirect=True)
+    """Parametrise a test over the cases for which `of` is true; `launch.sh test` runs HOLDERS."""
+    names = [name for name in CASES if of(name)]
+    parametrize = pytest.mark.parametrize("case", names, indirect=True)
+    return lambda test: pytest.mark.held_by(*HOLDERS)(parametrize(test))

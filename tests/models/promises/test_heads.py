@@ -55,6 +55,7 @@ def make_headed(name, head, tiny_configs):
     return config, draw_params(Run(model=config, data=Data(objective=make_head_objective(config))))
 
 
+@pytest.mark.held_by("bert", "gpt2", "xlnet")
 @pytest.mark.parametrize(("name", "head"), EXPORTED, ids=name_pair)
 def test_a_head_goes_there_and_comes_back(name, head, tiny_configs):
     """All parameters have a tensor and all tensors a parameter; no head has a name by chance."""
@@ -72,6 +73,7 @@ def test_a_head_goes_there_and_comes_back(name, head, tiny_configs):
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.held_by("bert", "gpt2")
 @pytest.mark.parametrize(("name", "head"), EXPORTED, ids=name_pair)
 def test_transformers_has_the_same_tensors(name, head, tiny_configs):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

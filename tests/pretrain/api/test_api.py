@@ -274,6 +274,7 @@ def test_attention_is_a_picture_per_layer(folder):
         api.draw_attention(folder / "run", QUESTION, layers=[3])
 
 
+@pytest.mark.held_by(6)
 @pytest.mark.parametrize(
     ("call", "message"),
     [

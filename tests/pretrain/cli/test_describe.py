@@ -33,6 +33,7 @@ def test_the_whole_run_is_printed_and_what_differs_is_marked(capsys):
 
 # Parameters, and multiply-adds of an image in the forward pass: Touvron et al. 2021, table 1 (Ti, S,
 # B); for the sums, tests/models/test_vit.py.
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("config", "parameters", "giga_multiplies"),
     [

@@ -54,6 +54,7 @@ def make_noisy_params(config):
     return jax.tree_util.tree_map_with_path(draw_leaf, shapes)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 def test_a_student_of_all_layers_computes_what_its_teacher_does(scan):
     teacher = dataclasses.replace(BERT, scan=not scan)
@@ -169,6 +170,7 @@ def fit_student(student, teacher):
     return recipe.fit_student(student, teacher)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("student", "teacher", "message"),
     [

@@ -120,6 +120,7 @@ def make_rows(size, pad=0, B=3, L=12):
 # ---- without torch ------------------------------------------------------------
 
 
+@pytest.mark.held_by(3)
 def test_files(exported):
     config, params, vocabulary, folder = exported
     common = {
@@ -267,6 +268,7 @@ def make_torch_tensors(**arrays):
     }
 
 
+@pytest.mark.held_by(3)
 def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     import torch
 
@@ -370,6 +372,7 @@ def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
     )
 
 
+@pytest.mark.held_by(3)
 def test_a_folder_saved_again_by_transformers_is_imported(exported, transformers, tmp_path):
     config, params, vocabulary, folder = exported
     kinds = {
@@ -401,6 +404,7 @@ def test_in_parts(vocabularies, transformers, tmp_path, monkeypatch):
     load_model(transformers.BertForPreTraining, tmp_path / "x")
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
 def test_fill_mask(vocabularies, transformers, tmp_path, name):
     vocabulary = vocabularies[name]

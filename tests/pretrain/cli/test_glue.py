@@ -56,6 +56,7 @@ def test_the_average_is_of_tasks_and_a_task_the_mean_of_its_metrics(monkeypatch)
     )
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("task", "result", "line"),
     [

@@ -121,6 +121,7 @@ def test_a_store_of_other_classes_is_refused(root, tmp_path, capsys):
     assert "images of the class 'ring', which --classes has not" in capsys.readouterr().err
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -9,6 +9,7 @@ import pytest
 from pretrain.cli import local
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["json.py", "numpy.py", "data.py"])
 def test_a_file_of_the_current_folder_is_not_executed(tmp_path, root, name):
     (tmp_path / name).write_text("open('executed', 'w').close()\n")

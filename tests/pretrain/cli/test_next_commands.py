@@ -27,6 +27,7 @@ def print_import(workdir):
     return format_summary(names(workdir=workdir, folder="f"), opened, run, [], [])
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("workdir", "quoted"), [("runs/a", "runs/a"), ("ft 1", "'ft 1'")])
 def test_the_commands_after_an_import_are_quoted(workdir, quoted):
     _, _, commands = print_import(workdir).partition("next:\n")
@@ -36,6 +37,7 @@ def test_the_commands_after_an_import_are_quoted(workdir, quoted):
     assert shlex.split(train)[at + 1 : at + 4] == [f"{workdir}/config.json", "--workdir", workdir]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("workdir", "quoted"), [("runs/a", "runs/a"), ("ft 1", "'ft 1'")])
 def test_the_commands_after_fine_tuning_are_quoted(workdir, quoted, monkeypatch):
     monkeypatch.setattr(seed_summary, "find_best_checkpoint", lambda *_: (3, {"loss": 1.0}))

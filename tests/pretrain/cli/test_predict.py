@@ -244,6 +244,7 @@ def test_records_keep_their_other_fields_and_order(bert, run_predict_verb, tmp_p
     ]
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -628,6 +629,7 @@ def test_a_text_draws_by_its_number(gpt2):
     assert together[0] != together[2]
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [

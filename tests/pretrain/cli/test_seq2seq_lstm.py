@@ -54,6 +54,7 @@ def start(store, folder, **model):
     return str(folder / "w")
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     check_killed_run(make_run(store), tmp_path)
 

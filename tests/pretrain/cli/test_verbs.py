@@ -42,6 +42,7 @@ SIZES = {
 AS_OTHERS = ("t5_base", "t5_large", "t5_3b", "roberta_large", "albert_xxlarge")
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", SIZES)
 def test_describe_gives_the_published_sizes(request, name, capsys):
     if name in AS_OTHERS:
@@ -60,6 +61,7 @@ def test_describe_gives_the_published_sizes(request, name, capsys):
     assert about * 0.7 < facts["flops_per_token"] / uses < about * 1.3
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", AS_OTHERS)
 def test_larger_configurations_have_the_published_sizes(name):
     run = load(name)
@@ -204,6 +206,7 @@ def test_help_begins_with_a_first_run_and_groups_the_verbs(capsys):
     assert [group[0] for group in names] == ["prepare", "train", "evaluate", "report", "plan"]
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(verb, capsys):
     with pytest.raises(SystemExit) as left:
@@ -212,6 +215,7 @@ def test_every_verb_has_help(verb, capsys):
     assert f"python -m pretrain {verb}" in capsys.readouterr().out
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("verb", ["train", "plan", "inspect", "describe", "distil"])
 def test_help_of_a_configuration_points_to_the_list(verb, capsys):
     with pytest.raises(SystemExit):

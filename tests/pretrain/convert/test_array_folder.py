@@ -133,6 +133,7 @@ def check_equal(workdir, config, params):
         assert getattr(found.run.model, name) == getattr(config, name), name
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("scanned", [False, True])
 @pytest.mark.parametrize("compressor", [{"id": "gzip", "level": 1}, None])
 def test_a_checkpoint_of_t5x_is_imported(model, vocabulary, tmp_path, scanned, compressor, capsys):
@@ -187,6 +188,7 @@ def spoil_array(folder, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+@pytest.mark.held_by(5)
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -237,6 +239,7 @@ def pack(shape, dtype, data):
     return msgpack.ExtType(1, msgpack.packb([shape, dtype, data]))
 
 
+@pytest.mark.held_by(5)
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -156,6 +156,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.held_by(6)
 @pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_folder_is_one_error(folder, damage, message):
     damage(folder)

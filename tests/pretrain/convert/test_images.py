@@ -73,6 +73,7 @@ def load(opened):
     return opened.load_params(opened.config, init)
 
 
+@pytest.mark.held_by(1)
 def test_an_export_is_imported_as_it_was(exported):
     folder, config, params = exported
     opened = open_model(folder)
@@ -86,6 +87,7 @@ def test_an_export_is_imported_as_it_was(exported):
         assert path.read_bytes() == (folder.parent / "again" / path.name).read_bytes(), path.name
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["vit", "deit"])
 def test_an_export_is_unchanged(tmp_path, name):
     """Byte for byte, of weights that are given under the names of transformers."""
@@ -99,6 +101,7 @@ def test_an_export_is_unchanged(tmp_path, name):
     check_pinned("export", name, hash_files(tmp_path / "out"))
 
 
+@pytest.mark.held_by(1)
 def test_transformers_reads_the_processor_and_computes_the_same(exported):
     """Of an image file that is resized and cropped; the resized image is Pillow's."""
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
@@ -158,6 +161,7 @@ def test_a_bare_encoder_has_a_random_head(vit_folder):
     assert unused == ("vit.pooler.dense.weight",)
 
 
+@pytest.mark.held_by(5)
 @pytest.mark.parametrize(
     ("entries", "message"),
     [

@@ -81,6 +81,7 @@ def change_settings(folder, **changes):
 # ---- the same model ----------------------------------------------------------
 
 
+@pytest.mark.held_by(2)
 def test_logits_of_transformers(name):
     _, run, params, missing, unused = read_folder(GOLDENS / name)
     assert (missing, unused) == ((), ())
@@ -112,6 +113,7 @@ def test_logits_of_transformers(name):
     np.testing.assert_array_equal(written, golden["written"])
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", [*NAMES, "hf_gpt", "hf_gpt2"])
 def test_import_then_export_is_the_identity(name, tmp_path):
     opened, run, params, *_ = read_folder(GOLDENS / name)
@@ -201,6 +203,7 @@ def add_classifier(tensors):
     }
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("change", "missing", "unused"),
     [
@@ -255,6 +258,7 @@ def make_documents(vocabulary, count, seed):
     ]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("name", "objective"),
     [
@@ -429,6 +433,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.held_by(5)
 @pytest.mark.parametrize("case", REFUSALS)
 def test_errors_name_the_cause_and_leave_no_workdir(case, folder, tmp_path, capsys):
     spoil, message = REFUSALS[case]

@@ -172,6 +172,7 @@ def config(request):
 # ---- there and back --------------------------------------------------------------
 
 
+@pytest.mark.held_by(4)
 def test_a_round_trip_is_the_identity(config):
     module, params = find_converter(config), random_params(config)
     tensors = module.to_hf(config, params)
@@ -191,6 +192,7 @@ def test_a_round_trip_is_the_identity(config):
     )
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "transformer", "roberta", "gpt2"])
 def test_scanned_and_unrolled_have_the_same_tensors(name):
     scanned, unrolled = CASES[name], CASES[f"{name} unrolled"]
@@ -216,6 +218,7 @@ def test_layouts_are_converted_as_requested():
         match_layout({"mlm_head": params["mlm_head"]}, random_params(CASES["bert unrolled"]))
 
 
+@pytest.mark.held_by(6)
 def test_a_configuration_comes_back(config):
     module = find_converter(config)
     described = module.to_hf_config(config, VOCABULARY)
@@ -682,6 +685,7 @@ def test_two_rules_for_one_parameter_are_named():
         name_map.expand_rules((("s/layers/w", "w", SAME),), {"s": 2})
 
 
+@pytest.mark.held_by(8)
 @pytest.mark.parametrize(
     ("family", "key", "value"),
     [

@@ -65,6 +65,7 @@ def test_tokenizer_files_are_unchanged(made_vocabularies, tmp_path, name):
     check_pinned("tokenizer", name, hash_files(tmp_path))
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize("name", given.MODELS)
 def test_an_export_of_an_import_is_unchanged(tmp_path, name):
     opened = open_model(given.write_folder(name, tmp_path / "given"))
@@ -94,6 +95,7 @@ def given_params(config, objective):
     )
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(("encoder", "head"), FINE_TUNED)
 def test_an_export_of_a_fine_tuned_model_is_unchanged(tmp_path, encoder, head):
     opened = open_model(given.write_folder(encoder, tmp_path / "given"))

@@ -145,6 +145,7 @@ def discriminator(vocabularies, tmp_path):
     return params, tmp_path / "theirs"
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("sizes", "generator"),
     [  # width, heads and MLP of the discriminator and of its generator: table 6 of the paper
@@ -221,6 +222,7 @@ ACTIVATIONS = [
 ]
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(("name", "key", "value"), ACTIVATIONS)
 def test_an_activation_may_have_another_name(name, key, value, tmp_path):
     shutil.copytree(GOLDENS / name, tmp_path / "theirs")

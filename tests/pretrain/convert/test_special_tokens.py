@@ -63,6 +63,7 @@ def read_settings(folder):
     ]
 
 
+@pytest.mark.held_by(2)
 def test_the_folder_names_the_tokens_of_training(exported):
     folder, _, vocabulary, expected = exported
     config, *names = read_settings(folder)
@@ -73,12 +74,14 @@ def test_the_folder_names_the_tokens_of_training(exported):
     assert config["pad_token_id"] == expected["pad"]
 
 
+@pytest.mark.held_by(1)
 def test_an_import_finds_the_vocabulary_as_it_was(exported):
     folder, _, vocabulary, _ = exported
     assert open_model(folder).vocabulary == vocabulary
     assert read_vocabulary(folder).fingerprint == vocabulary.fingerprint
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize("found", ["pad", ["pad"], {"pad_token": 3}, {"other": None}])
 def test_what_an_export_did_not_write_is_refused(exported, tmp_path, found):
     folder = exported[0]
@@ -90,6 +93,7 @@ def test_what_an_export_did_not_write_is_refused(exported, tmp_path, found):
         read_vocabulary(tmp_path)
 
 
+@pytest.mark.held_by(1)
 def test_transformers_pads_a_batch_and_gives_the_vocabulary_back(exported, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     folder, model, vocabulary, expected = exported
@@ -106,6 +110,7 @@ def test_transformers_pads_a_batch_and_gives_the_vocabulary_back(exported, tmp_p
     assert [getattr(again, role) for role in ROLES] == [getattr(vocabulary, role) for role in ROLES]
 
 
+@pytest.mark.held_by(1)
 def test_a_decoder_is_fine_tuned_by_transformers(exported):
     """It reads the last token that is no padding."""
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

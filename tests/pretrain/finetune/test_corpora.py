@@ -15,6 +15,7 @@ FILES = [
 ]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("name", "path", "count", "names"), FILES)
 def test_they_are_read(corpora, name, path, count, names):
     task, source = TASKS[name], str(corpora / path)

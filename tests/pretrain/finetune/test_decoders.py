@@ -70,6 +70,7 @@ def tuned(request, tmp_path_factory):
     return folder / "c", dev
 
 
+@pytest.mark.held_by(1)
 def test_a_decoder_learns_to_classify(tuned, tmp_path, capsys):
     workdir, dev = tuned
     objective = read_run(workdir).data.objective
@@ -87,6 +88,7 @@ def test_a_decoder_learns_to_classify(tuned, tmp_path, capsys):
     assert main([*command, "--output", str(tmp_path / "jax")]) == 0
 
 
+@pytest.mark.held_by(1)
 def test_rows_that_the_vocabulary_lacks_leave_nothing_behind(tuned, tmp_path, capsys):
     """With a [CLS], which a GPT's vocabulary does not have."""
     workdir, dev = tuned

@@ -578,6 +578,7 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
 GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
 
 
+@pytest.mark.held_by(6)
 @pytest.mark.parametrize(
     ("train", "heldout", "words", "message"),
     [

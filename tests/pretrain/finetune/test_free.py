@@ -22,6 +22,7 @@ from pretrain.training.optimizers.frozen import zero_frozen
 from pretrain.training.program import make_program
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("free", "scan"), [(0, True), (1, True), (1, False), (-1, True)])
 def test_frozen_parameters_have_no_updates(free, scan):
     """Checked on updates alone."""
@@ -58,6 +59,7 @@ def test_frozen_parameters_have_no_updates(free, scan):
     assert [bool(layer.all()) for layer in each] == [bool(layer.any()) for layer in each]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 def test_the_upper_pair_of_gpt3s_layers_is_trained(runs, scan):
     """A dense and a banded layer are one entry of the stack."""

@@ -50,6 +50,7 @@ def import_params(folder):
     return run, *opened.load_params(run.model, make_initializer(run))
 
 
+@pytest.mark.held_by(2)
 def test_import_is_the_inverse_of_export(exported):
     name, model, params, vocabulary, folder = exported
     run, again, missing, unused = import_params(folder)
@@ -68,6 +69,7 @@ def test_import_is_the_inverse_of_export(exported):
     assert run.evaluate.metrics == ("accuracy",)
 
 
+@pytest.mark.held_by(2)
 def test_a_classifier_of_transformers_is_imported(exported, tmp_path):
     pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")

@@ -66,6 +66,7 @@ def read_all(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.held_by(3)
 def test_import_is_the_inverse_of_export(exported, tmp_path):
     name, kind, model, params, folder = exported
     opened, run, again, missing, unused = import_params(folder)
@@ -104,6 +105,7 @@ def make_inputs(kind):
     return ids, valid.copy(), (valid & (np.arange(7) > 3)).astype(np.int32)
 
 
+@pytest.mark.held_by(3)
 def test_what_transformers_saved_computes_the_same_and_is_given_back(exported, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
@@ -183,6 +185,7 @@ SUMMARIES = {
 SCORES = {"tags": "tag_accuracy", "spans": "exact_match", "choices": "accuracy"}
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("kind", HEADS)
 def test_imported_it_predicts_and_is_evaluated(kind, vocabularies, tmp_path, capsys):
     model, params = make_model("bert", kind)
@@ -254,6 +257,7 @@ def drop(prefix):
     }
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("name", "kind", "change", "settings", "message"),
     [

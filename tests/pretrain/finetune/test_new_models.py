@@ -141,6 +141,7 @@ VECTORS = {
 }
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("channels", ["static", "multichannel"])
 def test_words_begin_with_the_vectors_and_static_ones_stay(files, tmp_path, capsys, channels):
     path = write_vectors(tmp_path / "v.vec.gz", VECTORS)
@@ -199,6 +200,7 @@ def refuse(capsys, workdir, status):
     return line
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -271,6 +273,7 @@ def test_an_encoder_of_words_has_no_objective_of_its_own():
 # ---- interrupted runs ----------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["deep_averaging", "textcnn", "recurrent_encoder"])
 def test_a_run_that_is_killed_ends_with_the_same_bits(name, tmp_path):
     rows = make_rows(80, 2)

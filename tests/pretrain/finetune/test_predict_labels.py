@@ -44,6 +44,7 @@ def make_tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
     return Trained("w", run, 7, draw_params(run), vocabularies.get(name, vocabularies["bert"]))
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "gpt2"])
 @pytest.mark.parametrize("texts", [PAIRS, ALONE], ids=["pairs", "alone"])
 def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp_path):
@@ -81,6 +82,7 @@ def make_first_alone(piece):
     return json.loads(made.__getstate__())
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "gpt", "gpt2"])
 @pytest.mark.parametrize("post_processor", ["as_written", "byte_level", "first_alone", "none"])
 def test_a_tokenizer_json_gets_the_frame_of_training(name, post_processor, vocabularies, tmp_path):
@@ -132,6 +134,7 @@ def test_long_pairs_are_shortened_before_they_are_cut(name, vocabularies):
     assert len(made.encode(*shorten_pair(made, tuple(long), 16)).overflowing) < 100
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_transformers_predicts_the_same(name, vocabularies, tmp_path, capsys):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

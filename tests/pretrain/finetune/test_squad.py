@@ -467,6 +467,7 @@ def stream_of(trained, folder):
     return Stream(store, dataclasses.replace(trained.run.data, batch_size=32))
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlnet"])
 def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
     trained = make_reader(name, vocabularies)
@@ -497,6 +498,7 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
             )
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ENCODERS)
 def test_transformers_predicts_the_same(name, vocabularies, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

@@ -153,6 +153,7 @@ def test_text_is_parted_at_white_space(tuned, tmp_path, capsys):
 GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("train", "heldout", "words", "message"),
     [

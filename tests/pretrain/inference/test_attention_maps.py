@@ -279,6 +279,7 @@ def test_weights_that_are_no_numbers_are_refused(t5):
         compute_maps(dataclasses.replace(t5, params=params), [("f:1", "the fox", "a")])
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -252,6 +252,7 @@ def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp
     )
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("content", "words", "message"),
     [

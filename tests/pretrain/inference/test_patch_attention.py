@@ -86,6 +86,7 @@ def test_a_class_token_that_attends_to_one_patch_shows_it(tmp_path):
     assert over.shape == (16, 16) and (over[4:8, 8:12] == 184).all() and over.sum() == 16 * 184
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("config", "read"),
     [

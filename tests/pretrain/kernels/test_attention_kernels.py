@@ -76,6 +76,7 @@ MASKS = {
 }
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [(name, (1, 2, 2, 2)) for name in MASKS]
@@ -119,6 +120,7 @@ def test_splash_leaves_out_the_blocks_outside_a_window_both_ways(monkeypatch, se
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), splash, run_function(attend))
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("pattern", "sizes", "packed"),
     [
@@ -166,6 +168,7 @@ def test_splash_reads_memory_of_another_length_and_takes_a_scale():
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("name", list(MASKS))
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.usefixtures("promoting")
@@ -327,6 +330,7 @@ def test_the_platform_selects_the_kernel_or_falls_back(platform):
 
 
 # The last one is just below the middle of two numbers of float32.
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     "scale", [0.125, 100**-0.5, 1.0, 1 - 2**-24, float(np.float32(0.3)) + 2**-26 * 0.9999]
 )

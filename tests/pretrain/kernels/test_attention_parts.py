@@ -68,6 +68,7 @@ def find_scored_rows(function, *arrays):
     return {int(rows) for rows in re.findall(r"f32\[(\d+),[\d,]+\] = dot_general", text)}
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("name", CASES)
 def test_parts_have_the_values_and_gradients_of_all_rows(splits_all, name):
     options = dict(CASES[name])
@@ -89,6 +90,7 @@ def test_parts_have_the_values_and_gradients_of_all_rows(splits_all, name):
     assert found == {B // 2}
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_parts_cannot_compute_is_computed_whole(splits_all, name):
     rows, options = WHOLE[name]

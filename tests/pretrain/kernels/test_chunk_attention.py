@@ -121,6 +121,7 @@ def test_the_totals_have_a_gradient():
     assert np.abs(found[0]).max() > 0.1
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("hashed", [False, True])
 def test_errors_in_bfloat16_are_those_of_attend(hashed):
     """The mean error of each result against float32 is at most 1.2 times that of `attend`."""
@@ -140,6 +141,7 @@ def test_errors_in_bfloat16_are_those_of_attend(hashed):
         assert one <= 1.2 * two
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("hashed", [False, True])
 def test_on_a_mesh_it_is_attend(hashed):
     """Each device drops the weights of its own rows and heads."""

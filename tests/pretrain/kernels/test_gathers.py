@@ -25,6 +25,7 @@ def add_rows(rows, ids, size):
     return expected
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize(
     "draw",
     [
@@ -54,6 +55,7 @@ def test_bfloat16_rows_are_added_in_float32():
     np.testing.assert_array_equal(sums[1], 0)
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("sizes", [(1,), (2, 4), (2, 2, 2), (8,)], ids=str)
 @pytest.mark.parametrize("shape", [(8, 40), (8, 12, 3), (5,)], ids=str)
 def test_take_rows_has_the_gradient_of_a_gather(sizes, shape):

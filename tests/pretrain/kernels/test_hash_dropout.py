@@ -56,6 +56,7 @@ def test_dropout_keeps_the_requested_share(rate):
         assert 1e-5 < scipy.stats.chi2.sf(square, sums.size) < 1 - 1e-5, axes
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     "shift",
     [

@@ -64,6 +64,7 @@ def plain():
     return params, make_gradient(CONFIG, PLAIN)(params)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     "ops", [INVERTED, OPS._replace(drop=PLAIN.drop)], ids=["alone", "trainer's"]
 )

@@ -46,6 +46,7 @@ CASES = {
 }
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("result", [None, jnp.float32], ids=["same", "float32"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
@@ -75,6 +76,7 @@ def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
     )
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("case", CASES)
 def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
     """All three products, of inputs and kernels of any dimensions, equal NumPy's of the unreshaped
@@ -173,6 +175,7 @@ def compile_kernel_gradient(x, kernel):
     return compute.lower(x, kernel, y).compile(COMPILER_OPTIONS["cpu"]).as_text()
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("inputs", "outputs", "is_copied"),
     [
@@ -202,6 +205,7 @@ def test_the_smaller_factor_of_a_narrow_product_is_transposed(rows, is_exchanged
     assert types[left] == f"bf16[{expected[0]},{rows}]"
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("made", [(D,), (H, K), (1000,)], ids=str)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
 def test_the_gradient_of_a_bias_is_the_sum_over_rows(made, dtype):
@@ -275,6 +279,7 @@ def assert_same(function, plain, arguments, tolerance=2e-6):
         np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max(), rtol=0)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("case", CASES)
 def test_multiply_is_the_plain_product(case):
     left, right, contract, _ = CASES[case]
@@ -286,6 +291,7 @@ def test_multiply_is_the_plain_product(case):
     )
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     "drop",

@@ -63,6 +63,7 @@ def plain_attention(q, k, v, mask, bias, drop):
     return jnp.einsum("bhlm,bmhk->blhk", weights if drop is None else drop(weights), v)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-5), (jnp.bfloat16, 3e-2)])
 @pytest.mark.parametrize("drop", DROPS)
 def test_attentions_gradients_are_those_of_its_formula(drop, dtype, tolerance):
@@ -94,6 +95,7 @@ def plain_mlp(params, x, act, drop):
     return (h if drop is None else drop(h)) @ params["down"]["kernel"] + params["down"]["bias"]
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("module", [Mlp, GatedMlp])
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 @pytest.mark.parametrize("act", [gelu, nn.relu])
@@ -263,6 +265,7 @@ def assert_same(function, plain, arguments, tolerance=2e-6):
         np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max(), rtol=0)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("function", "shapes"),
     [

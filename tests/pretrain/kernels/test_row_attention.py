@@ -136,6 +136,7 @@ def test_it_is_attend(name, L, M, lengths, biased, rate):
     )
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["padding", "causal"])
 def test_errors_in_bfloat16_are_those_of_attend(name):
     """Against float32, whose weights are dropped alike: at most 1.2 times the error of `attend`."""
@@ -160,6 +161,7 @@ def test_errors_in_bfloat16_are_those_of_attend(name):
         assert one <= 1.2 * other
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_a_tile_drops_what_attend_drops(rate):
     """The tile of queries 4 ... 10 and keys 3 ... 15 of the fourth head."""
@@ -169,6 +171,7 @@ def test_a_tile_drops_what_attend_drops(rate):
     np.testing.assert_array_equal(tile, whole[1, 0, 4:11, 3:16].T)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (2, 1, 4), (1, 1, 1)], ids=str)
 def test_a_mesh_drops_the_same_weights(sizes):
     """Rows and heads are numbered in the whole batch. Of 2 heads none is divided among 4 devices."""
@@ -200,6 +203,7 @@ def test_a_part_of_the_batch_drops_the_weights_of_its_rows():
     compare(part, whole[1:3, :, 1:])
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["none", "padding", "causal"])
 def test_dropout_that_queries_share_is_dropout_of_the_values(name):
     """T5's: the equations drop the weights, with the same draw of every key."""
@@ -365,6 +369,7 @@ def test_on_a_tpu_it_follows_splash(monkeypatch):
     assert 0.2 < rows_of_zeros.mean() < 0.4
 
 
+@pytest.mark.more
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu, the TPU's compiler, is not installed (Linux only)",

@@ -145,6 +145,7 @@ def measure_errors(function, arrays, mask):
         yield tuple(float(jnp.abs(x.astype(jnp.float32) - best).mean()) for x in (own, other))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "draw_arrays", [draw_causal, partial(draw_two_streams, P=9)], ids=["causal", "two streams"]
 )
@@ -153,6 +154,7 @@ def test_errors_in_bfloat16_are_below_those_of_attend(draw_arrays):
         assert own <= other
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 1, 4)], ids=str)
 def test_a_mesh_computes_the_same(sizes):
     """The gradient of the distances is that of the rows of all devices."""

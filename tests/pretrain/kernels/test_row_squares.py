@@ -94,6 +94,7 @@ def draw_encoder(L, rows=B):
     return (*qkv, bias.replace(texts=texts)), Mask(jnp.arange(L) < jnp.asarray([[L], [L // 3]]))
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("L", [45, 48])
 def test_an_encoder_of_distances_is_attend(L):
     arrays, mask = draw_encoder(L)
@@ -104,6 +105,7 @@ def test_an_encoder_of_distances_is_attend(L):
     )
 
 
+@pytest.mark.more
 def test_errors_in_bfloat16_are_those_of_attend():
     """The mean error of each result against float32 is at most 1.2 times that of `attend`."""
     kernel = partial(attend_local_rows, **SMALL)
@@ -111,6 +113,7 @@ def test_errors_in_bfloat16_are_those_of_attend():
         assert own <= 1.2 * other
 
 
+@pytest.mark.more
 def test_a_long_row_on_a_mesh_is_attend():
     """Its squares are those that a chip would have; no option chooses them."""
     mesh = make_mesh(Mesh(2, 1, 2), jax.devices()[:4])

@@ -116,6 +116,7 @@ def test_two_streams_in_whole_rows_are_attend(**drawn):
     compare_streams(WHOLE, **drawn)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("kind", ["rising", "spread"])
 def test_errors_in_bfloat16_are_those_of_attend(kind):
     """The mean error of each result against float32 is at most 1.2 times that of `attend`."""
@@ -124,6 +125,7 @@ def test_errors_in_bfloat16_are_those_of_attend(kind):
         assert own <= 1.2 * other
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(("L", "atol"), [(24, 3e-6), (LONG, 2e-5)], ids=["whole rows", "squares"])
 def test_a_mesh_computes_the_same(L, atol):
     """A long row's squares and windows are those that a chip would have; no option chooses them."""
@@ -152,6 +154,7 @@ def test_a_part_of_the_queries_is_that_of_the_whole():
     np.testing.assert_array_equal(jnp.concatenate(visible, axis=2), mask.make_dense(L + P, 5 + L))
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize("kind", POSITIONS)
 @pytest.mark.parametrize(("L", "P"), [(60, 40), (16, 16), (100, 3)])
 def test_each_query_has_one_window(kind, L, P):

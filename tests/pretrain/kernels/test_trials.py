@@ -99,6 +99,7 @@ def fail(x):
     raise ValueError("Mosaic failed to compile\nand dumped a module")
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", list(CALLS))
 def test_the_whole_row_kernel_is_trusted_with_what_it_takes(name):
     verdict = compare(partial(attend_with_rows, interpret=True), CALLS[name])
@@ -114,6 +115,7 @@ def test_splash_and_the_chunk_kernel_are_trusted():
     assert compare(partial(attend_with_chunks, interpret=True), hashed).reason == ""
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("kernel", "dtype", "words"),
     [
@@ -204,6 +206,7 @@ def test_a_verdict_is_remembered_for_its_key_alone(tmp_path):
     assert [path.suffix for path in memory.folder.iterdir()] == [".json"]
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize(
     "content",
     [

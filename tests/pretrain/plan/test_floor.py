@@ -34,6 +34,7 @@ def test_a_single_chip_exchanges_nothing():
     assert compute_floor(1, HELD, 2e9, mesh, machine).exchange == 0
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (1, 8, 1), (2, 2, 2)], ids=str)
 def test_gradients_are_summed_once_in_the_compute_dtype(sizes):
     """What `model` splits is summed in parts: all kernels of layers and the table, not the norms."""

@@ -61,6 +61,7 @@ def trace_product(order, dtype=jnp.float32):
     return jax.make_jaxpr(product)(x, y), shapes
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("order", GRIDS)
 def test_a_block_is_copied_whenever_the_grid_comes_to_another(order, dtype):

@@ -185,6 +185,7 @@ def plan_for_tpu(root):
         assert planner.wait(60) == 0
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu, the TPU's compiler, is not installed (Linux only)",
@@ -306,6 +307,7 @@ def test_a_configuration_is_compiled_for_a_slice(plan_for_tpu, tmp_path, config,
     assert facts["cost_bound"] == pytest.approx(facts["chip_hours_bound"] * 1.5)
 
 
+@pytest.mark.more
 @pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu, the TPU's compiler, is not installed (Linux only)",

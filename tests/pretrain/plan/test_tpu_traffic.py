@@ -31,6 +31,7 @@ def traffic(root):
     return json.loads(done.stdout)
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -58,6 +59,7 @@ def test_the_bytes_of_a_program_are_those_counted_by_hand(traffic, name, expecte
     assert traffic[name]["exchanges"] == []
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -54,6 +54,7 @@ def run_tool(form, *arguments):
     return done.stdout
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_tool_accepts_the_manifest(case, tmp_path):

@@ -110,6 +110,7 @@ REPORT_PROGRAM = "from pretrain.processes import stragglers; stragglers.REPORT_I
 SLOW = "import time; from pretrain.mesh import device_feed as feed; place = feed.make_global_arrays; feed.make_global_arrays = lambda *words: time.sleep(0.5) or place(*words)\n"
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_named(
     request, root, configs, tmp_path, number
@@ -250,6 +251,7 @@ preflight._write_probe = stop
 SOON = "from pretrain.processes import exchange; exchange.TIMEOUT = 1\n"
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("hung", [1, 0])
 def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path, hung):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]

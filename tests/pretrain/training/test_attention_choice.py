@@ -78,6 +78,7 @@ def test_the_choices_are_the_kernels():
     }
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("platform", "choice", "words"),
     [
@@ -92,6 +93,7 @@ def test_a_kernel_of_other_devices_is_refused_at_once(platform, choice, words):
         make_attend(make_fake_mesh(platform), rules=AttentionRules(choice))
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("platform", "choice", "options", "words"),
     [

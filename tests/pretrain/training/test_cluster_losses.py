@@ -15,6 +15,7 @@ from tests.pretrain.training.test_losses import logits_of, make_problem
 draw_problem = functools.cache(make_problem)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("scores", [110, 10_000])
 @pytest.mark.parametrize("sizes", [(50,), (20, 17, 13)], ids=str)

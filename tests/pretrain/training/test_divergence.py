@@ -130,6 +130,7 @@ CASES = [("adamw", 1, kind) for kind in BAD] + [
 CASES += [("teacher", 1, "nan")]
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(("optimizer", "microbatches", "kind"), CASES)
 def test_bad_steps_change_nothing(optimizer, microbatches, kind):
     """During warm-up and later, alone and in a row: parameters, moments and counts equal those of a
@@ -199,6 +200,7 @@ def test_the_mean_of_norms_is_of_all_and_then_of_about_the_last():
         assert (norms.mean, norms.taken) == (pytest.approx(mean), n)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("loss", "norm"), [(np.inf, 1.0), (np.nan, 1.0), (1.0, np.inf), (1.0, np.nan)]
 )

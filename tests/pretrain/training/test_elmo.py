@@ -74,6 +74,7 @@ def alone(run, stream):
     return state
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("mesh", "microbatches"),
     [({"data": 8}, 1), ({"data": 2, "fsdp": 2, "model": 2}, 1), (None, 4)],
@@ -121,6 +122,7 @@ def test_rows_on_a_lane_are_one_long_row(run, stream):
     )
 
 
+@pytest.mark.more
 def test_a_run_with_samples_that_is_killed_ends_with_the_same_bits(run, tmp_path):
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, samples=7))
     check_killed_run(run, tmp_path)

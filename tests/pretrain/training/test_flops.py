@@ -35,6 +35,7 @@ def test_the_dearer_branch_counts():
     assert flops.count_flops(jax.make_jaxpr(multiply_either)(jnp.ones((4, 8)))) == 2 * 2 * 4 * 8 * 8
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("scan", [True, False])
 @pytest.mark.parametrize("remat", [True, False])
 def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
@@ -52,6 +53,7 @@ def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
     assert flops.count_step_flops(run).all_pairs == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("kind", ["strided", "fixed"])
 @pytest.mark.parametrize("part", ["first", "second", "both"])
 def test_a_sparse_pattern_counts_the_pairs_of_its_blocks(kind, part):

@@ -114,6 +114,7 @@ def on_one_device():
     return {}
 
 
+@pytest.mark.held_by("bert_pairs-(4, 2)-2", "t5-(8, 1)-1", "bert_pairs-(2, 2, 2)-1")
 @pytest.mark.parametrize(("name", "sizes", "microbatches"), CASES + MORE, ids=str)
 def test_parameters_and_dropout_are_those_of_one_device(
     request, random_batch, on_one_device, name, sizes, microbatches
@@ -142,6 +143,7 @@ def run_on_shards(function, x, out_specs=BATCH):
     return jax.jit(shards)(x)
 
 
+@pytest.mark.held_by("(2, 3, 7)-3")
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("shape", [(), (5,), (4, 6), (2, 3, 7)], ids=str)
 def test_a_shard_draws_what_the_whole_batch_would(rows, shape):
@@ -194,6 +196,7 @@ def list_exchanges(text):
     return found
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("sizes", [(8, 1), (2, 4)], ids=str)
 def test_each_gradient_crosses_once_behind_all_loops(sizes):
     """The bytes are those of the parameters, also that of the table, which is used twice."""
@@ -300,6 +303,7 @@ def test_gathered_parameters_count_in_the_estimate():
 # ---- attention kernels on a shard ------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("kernel", ["rows", "splash"])
 def test_a_kernel_on_a_shard_is_attention_of_the_whole_batch(kernel):
     """Forward and backward, with the dropout and the bias of the kernel that has them."""

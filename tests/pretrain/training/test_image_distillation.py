@@ -82,6 +82,7 @@ def take_softmax(scores, temperature=1.0):
 # ---- the losses ----------------------------------------------------------------
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("targets", ["hard", "soft"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_losses_are_those_of_the_paper(targets, smoothing):
@@ -192,6 +193,7 @@ def test_a_student_begins_as_it_would_without_a_teacher(store):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), drawn, alone)
 
 
+@pytest.mark.more
 def test_a_teacher_stays_and_a_student_is_the_same_on_a_mesh(store):
     run = make_run(store)
     stream = Stream(store, run.data, seed=0)
@@ -204,6 +206,7 @@ def test_a_teacher_stays_and_a_student_is_the_same_on_a_mesh(store):
     assert all(any(jax.tree.leaves(moved[name])) == (name != "teacher") for name in moved)
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     run, params = make_run(store), start_teacher(tmp_path / "teacher", store)
     (tmp_path / "student.json").write_text(to_json(run))
@@ -218,6 +221,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
 # ---- the verbs -----------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_the_verbs_from_a_teacher_to_a_folder_of_transformers(store, tmp_path, capsys):
     params = start_teacher(tmp_path / "vit", store, TEACHERS["vit"])
     run = dataclasses.replace(make_run(store), train=Train(steps=4, compute_dtype="float32"))

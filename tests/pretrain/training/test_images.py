@@ -90,6 +90,7 @@ def alone(store):
     return run_alone
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     "options",
     [{"mesh": {"data": 8}}, {"mesh": {"data": 2, "fsdp": 2, "model": 2}}, {"microbatches": 2}],
@@ -116,6 +117,7 @@ def test_the_same_rows_skip_sublayers_on_a_mesh(store, alone):
     assert difference > 1e-3
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     check_killed_run(make_run(store, VitConfig(**SIZES, path_dropout=0.1)), tmp_path)
 

@@ -70,6 +70,7 @@ def undisturbed(request, root, configs, tmp_path_factory):
     return request.param, workdir
 
 
+@pytest.mark.held_by(1)
 def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, configs, tmp_path):
     name, expected = undisturbed
     forks.prepare_server()
@@ -102,6 +103,7 @@ def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, 
     assert "goodput " in done.stderr and " s in 3 starts: start " in done.stderr
 
 
+@pytest.mark.held_by(1)
 def test_a_run_leaves_what_the_other_verbs_need(undisturbed):
     name, workdir = undisturbed
     names = {
@@ -129,6 +131,7 @@ def test_a_run_leaves_what_the_other_verbs_need(undisturbed):
     assert step == 12 and run == load(workdir / "config.json")
 
 
+@pytest.mark.held_by(1)
 def test_evaluate_repeats_the_score_of_the_last_step(undisturbed, capsys):
     _, workdir = undisturbed
     assert main(["evaluate", "--workdir", str(workdir), "--json"]) == 0
@@ -144,6 +147,7 @@ def test_evaluate_repeats_the_score_of_the_last_step(undisturbed, capsys):
     assert "no checkpoint of step 7; there are [4, 8, 12]" in capsys.readouterr().err
 
 
+@pytest.mark.held_by(1)
 def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
     """The score equals a second way: one batch with the whole split, and NumPy's log-softmax."""
     import dataclasses
@@ -186,6 +190,7 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
     )
 
 
+@pytest.mark.held_by(1)
 def test_the_same_command_again_does_nothing(undisturbed, capsys, configs):
     name, workdir = undisturbed
     before = read_rows(workdir)
@@ -194,6 +199,7 @@ def test_the_same_command_again_does_nothing(undisturbed, capsys, configs):
     assert read_rows(workdir) == before
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
     """The suite sends SIGTERM to one process in tests/faults/test_asked_to_stop.py, SIGINT to one
@@ -222,6 +228,7 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
 # ---- refused before anything is computed -----------------------------------------
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -272,6 +279,7 @@ def test_a_workdir_may_be_named_relative_to_the_current_folder(configs, tmp_path
     assert (tmp_path / "here" / "run" / "checkpoints" / "1").is_dir()
 
 
+@pytest.mark.held_by(1)
 def test_a_workdir_belongs_to_one_configuration(undisturbed, configs):
     name, workdir = undisturbed
     if name != "bert":

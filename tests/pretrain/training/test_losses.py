@@ -56,6 +56,7 @@ def test_a_loss_without_smoothing_refuses_it(objective, states):
         compute_sums(states, ScoreTokens(jnp.asarray, label_smoothing=0.1), batch)
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("scores", [1, 50, 110, 200, 10_000])
 def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
@@ -77,6 +78,7 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), grads, exact)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [(1, 7), (7, 1), (1, 1), (2, 3)], ids=str)
 def test_a_gradient_is_scattered_without_axes_of_size_1(rows):
@@ -100,6 +102,7 @@ def test_a_gradient_is_scattered_without_axes_of_size_1(rows):
     assert result == "x".join([*(str(size) for size in rows if size > 1), "50"])
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [(2, 13), (1, 13)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -45,6 +45,7 @@ def alone(run, stream):
     return state
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("mesh", "microbatches"),
     [({"data": 8}, 1), ({"data": 2, "fsdp": 2, "model": 2}, 1), (None, 4)],
@@ -90,6 +91,7 @@ def test_rows_on_a_lane_are_one_long_row(run, stream):
     assert joined["segment_ids"].max() > 2
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_ends_with_the_same_bits(run, tmp_path):
     check_killed_run(run, tmp_path)
 

@@ -102,6 +102,7 @@ def alone(store):
     return params
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "options",
     [{"mesh": {"data": 8}}, {"mesh": {"data": 2, "fsdp": 2, "model": 2}}, {"microbatches": 2}],
@@ -114,6 +115,7 @@ def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store, alone, opt
         np.testing.assert_allclose(one, two, atol=2e-6)
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     check_killed_run(make_run(store, VitConfig(**SIZES, pooling="patches", dropout=0.1)), tmp_path)
 

@@ -64,6 +64,7 @@ def compilations():
 # ---- the estimate --------------------------------------------------------------
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("optimizer", [None, Adafactor()])
 @pytest.mark.parametrize(
     ("devices", "mesh"),
@@ -92,6 +93,7 @@ def test_the_counted_state_is_that_of_the_arrays(devices, mesh, optimizer):
     assert held["batch"] == count_arrays(batch)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("name", "microbatches"), [("bert", 1), ("t5", 4)])
 def test_a_compiled_step_takes_what_is_certain_and_about_what_is_expected(name, microbatches):
     sizes = ["data.batch_size=512", f"train.microbatches={microbatches}"]
@@ -258,6 +260,7 @@ def raise_memory_error(*_):
     raise MemoryError("Unable to allocate 8.00 GiB for an array")
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("fail", [allocate_too_much, raise_memory_error])
 def test_exhausted_memory_of_a_run_is_one_line_and_the_batch_may_be_corrected(
     fail, configs, tmp_path, capsys, monkeypatch
@@ -309,6 +312,7 @@ def test_an_estimate_for_which_no_memory_is_left_is_not_an_error_of_its_own():
         raise_memory_error()
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("words", "advice"),
     [

@@ -83,6 +83,7 @@ CASES += [
 ]
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize(("kernel", "name", "dtype", "biased"), CASES)
 @pytest.mark.usefixtures("promoting")
 def test_queries_without_keys_give_no_nan(mesh, kernel, name, dtype, biased):
@@ -107,6 +108,7 @@ def test_queries_without_keys_give_no_nan(mesh, kernel, name, dtype, biased):
     assert o.dtype == dtype and is_finite((o, grads))
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("label", [-100, -1, 7, 2**31 - 1])
 def test_an_invalid_label_with_weight_0_does_no_harm(label):
     logits_BV = jax.random.normal(jax.random.key(0), (3, 7))
@@ -135,6 +137,7 @@ def empty_rows(batch, rows):
 MODELS = [("bert_pairs", "bfloat16"), ("t5", "float32"), ("transformer", "bfloat16")]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("name", "compute"), MODELS)
 def test_a_batch_of_padding_has_loss_0(runs, random_batch, name, compute):
     """The whole batch, and a single row; models that do not read their targets also get labels of

@@ -67,6 +67,7 @@ def alone(plain, store):
     return run_steps(plain, Stream(store, plain.data))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}])
 def test_a_mesh_trains_the_same_parameters(plain, store, alone, mesh):
     spread = run_steps(plain, Stream(store, plain.data), mesh)
@@ -75,5 +76,6 @@ def test_a_mesh_trains_the_same_parameters(plain, store, alone, mesh):
     )
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_ends_with_the_same_bits(run, tmp_path):
     check_killed_run(run, tmp_path)

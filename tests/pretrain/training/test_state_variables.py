@@ -136,6 +136,7 @@ def test_segments_on_a_lane_are_one_long_row(run, stream):
     assert batch["is_continued"].any()
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 4, "data": 2}], ids=str
 )
@@ -144,6 +145,7 @@ def test_a_mesh_keeps_the_same(run, stream, alone, mesh):
     assert np.abs(get_memory(alone)).max() > 0.1 and int(alone.step) == 3
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("mesh", [None, {"data": 2, "fsdp": 1, "model": 4}], ids=str)
 def test_micro_batches_keep_the_same(run, stream, alone, mesh):
     parts = run_steps(run, stream, mesh, microbatches=4, dropout=0.0)
@@ -240,6 +242,7 @@ def saved(run, tmp_path_factory):
     return path
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     "words",
     [("mesh.data=1",), ("mesh.data=2", "mesh.fsdp=4"), ("mesh.data=2", "train.microbatches=2")],

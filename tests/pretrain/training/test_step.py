@@ -198,6 +198,14 @@ MORE += [
 ]
 
 
+@pytest.mark.held_by(
+    "bert_pairs-(8, 1, 1)-4",
+    "bert_pairs-(1, 1, 1, 8)-4",
+    "t5-(1, 2, 2, 2)-4",
+    "gpt-(2, 2, 2)-4",
+    "seq2seq_lstm_fed-(8, 1, 1)-1",
+    "recurrent_encoder-(2, 2, 2)-4",
+)
 @pytest.mark.parametrize(("name", "sizes", "microbatches"), CASES + MORE, ids=str)
 def test_parameters_agree_on_every_mesh(
     request, runs, random_batch, on_one_device, name, sizes, microbatches
@@ -221,6 +229,7 @@ PARTED = [("t5", (1, 1, 1)), ("t5_gated", (2, 2, 2)), ("bert_pairs", (1, 2, 2, 2
 MORE_PARTED = [("t5", (2, 2, 2)), ("transformer", (2, 2, 2))]  # as MORE
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(("name", "sizes"), PARTED + MORE_PARTED, ids=str)
 def test_scoring_words_in_parts_changes_nothing(
     request, runs, random_batch, on_one_device, name, sizes
@@ -256,6 +265,7 @@ def test_dropout_is_the_same_on_every_mesh(runs, random_batch, on_one_device):
         assert_same_parameters(expected, without, 100 * TOLERANCE)
 
 
+@pytest.mark.held_by("(1, 2, 2, 2)")
 @pytest.mark.parametrize("sizes", [(8, 1, 1), (1, 2, 2, 2)], ids=str)
 def test_a_run_has_the_same_initial_parameters_on_every_mesh(runs, sizes):
     run, mesh = with_epsilon(runs["bert_pairs"]), make_mesh(Mesh(*sizes))

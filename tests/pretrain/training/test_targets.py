@@ -47,6 +47,7 @@ def test_a_run_whose_words_are_all_too_long_does_not_begin(configs, tmp_path, ca
     assert train_pairs(configs, tmp_path / "run", *overrides, *short) == 0
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("every", [6, 0])
 def test_a_run_whose_heldout_part_has_no_target_does_not_begin(
     configs, tmp_path, capsys, monkeypatch, every
@@ -63,6 +64,7 @@ def test_a_run_whose_heldout_part_has_no_target_does_not_begin(
         assert f"{NOTHING} its" in capsys.readouterr().err
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("empty", [3, 12])
 def test_a_step_without_a_target_ends_a_run(configs, tmp_path, capsys, monkeypatch, empty):
     take_targets_away(monkeypatch, "build_batch", lambda _, number: number == empty - 1)

@@ -60,6 +60,7 @@ def alone(run, stream):
     return state
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("mesh", "microbatches"),
     [({"data": 8}, 1), ({"data": 2, "fsdp": 2, "model": 2}, 1), (None, 4)],
@@ -104,5 +105,6 @@ def test_an_evaluation_with_memory_is_that_of_long_rows(run, stores, alone):
     assert abs(found["loss"] - expected) < 1e-4 < 1e-3 < abs(found["loss"] - cut["loss"])
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_ends_with_the_same_bits(run, tmp_path):
     check_killed_run(run, tmp_path)

@@ -62,6 +62,7 @@ def make_trusted(run, tmp_path, sizes=(1,)):
     return make_trusted_program(run, mesh, epath.Path(tmp_path), make_program, memory)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("kernels", "used"),
     [
@@ -158,12 +159,14 @@ def test_what_one_process_refuses_all_refuse(monkeypatch, tmp_path):
 DEVICE = jax.devices()[0]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_other_operations_are_right(dtype):
     assert compare_loss(5, 96, 16, dtype, DEVICE).reason == ""
     assert compare_gathers(24, 96, 16, dtype, DEVICE).reason == ""
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("wire", [None, "float32"])
 @pytest.mark.parametrize("sizes", [(8, 1), (2, 4)])
 def test_the_gradient_exchange_is_right(sizes, wire):

@@ -35,6 +35,7 @@ def make_run(store):
     )
 
 
+@pytest.mark.more
 def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store):
     run = make_run(store)
     stream = Stream(store, run.data, seed=0)
@@ -45,5 +46,6 @@ def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store):
             np.testing.assert_allclose(one, two, atol=2e-6)
 
 
+@pytest.mark.more
 def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     check_killed_run(make_run(store), tmp_path)

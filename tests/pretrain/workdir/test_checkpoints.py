@@ -129,6 +129,7 @@ def test_a_fingerprint_is_its_formula_and_knows_places():
 # ---- saving and restoring ----------------------------------------------------
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2), (8, 1, 1)], ids=str)
 def test_what_was_saved_on_one_mesh_is_restored_on_another(saved, sizes):
     run, workdir, states = saved
@@ -181,6 +182,7 @@ def test_changed_values_are_found_even_if_the_files_are_sound(saved, tmp_path, p
     assert "is not what was saved (fingerprint" in messages[0]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("found", "named"),
     [(None, "no format number"), (FORMAT + 1, f"format {FORMAT + 1}"), (True, "format True")],
@@ -210,6 +212,7 @@ def test_a_step_that_is_there_already_is_not_saved_in_silence(saved, tmp_path):
         checkpoints.save(make_state(run, 2), run, "vocabulary")
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("damage", ["truncate", "delete", "record", "empty"])
 def test_other_damage_falls_back_too(saved, tmp_path, damage):
     run, workdir, states = copy_workdir(saved, tmp_path)
@@ -268,6 +271,7 @@ def test_no_sound_checkpoint_is_an_error_not_a_fresh_start(saved, tmp_path):
         restore_run(run, workdir)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

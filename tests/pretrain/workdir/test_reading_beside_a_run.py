@@ -112,6 +112,7 @@ def saver(tmp_path, module_run):
     saver.join(60)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("can_pin", [True, False])
 @pytest.mark.slow
 def test_every_read_beside_saves_succeeds(saver, can_pin, monkeypatch):

@@ -63,6 +63,7 @@ def attend_by_definition(b, h, chunks, size, multiple, segments, avoids_self):
     return np.einsum("rl,rlk->lk", shares / shares.sum(0), outputs), totals.max(0) < -1e4
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize(("size", "multiple"), [(2, 2), (4, 4), (3, 6)])
 @pytest.mark.parametrize("hashed", [False, True])

@@ -33,6 +33,7 @@ def test_addresses(text, address):
     assert parse_address(str(address)) == address
 
 
+@pytest.mark.held_by(4)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -27,6 +27,7 @@ def get_error(capsys, *words):
     return error
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -52,6 +53,7 @@ def test_a_malformed_name_is_refused_first(hub, capsys, name, reason):
     assert not hub.requests
 
 
+@pytest.mark.held_by(3)
 @pytest.mark.parametrize("branch", ["a..b", "-x", "a b", "a//b", "/a", "a/", "a.lock", "é", "a/.b"])
 def test_a_malformed_branch_is_refused_first(hub, capsys, branch):
     assert "no revision" in get_error(capsys, *ABSENT, "--repo", "ann/a", f"--revision={branch}")
@@ -108,6 +110,7 @@ def test_a_public_repository_does_not_become_private(hub, exported, capsys):
     assert "exists and is public" in error
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     "name",
     [".env", "model.bin", "x.py", "notes.txt", "generator/.env", "params/d/x", "sub/README.md"],
@@ -152,6 +155,7 @@ def test_weights_of_another_kind_beside_the_model(hub, exported, name):
 # ---- failures on the way ------------------------------------------------------------
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize(
     ("request_", "status"),
     [("PUT /storage", 500), ("/verify", 500), ("/commit/", 500), ("/batch", 403), ("PUT", 403)],

@@ -9,6 +9,7 @@ from pretrain.convert.safe_folder import FolderTensors
 from pretrain.publish.upload import Target, push_folder
 
 
+@pytest.mark.more
 def test_pushed_and_fetched_by_xet(hub, exported, tmp_path, monkeypatch):
     pytest.importorskip("hf_xet")
     from huggingface_hub import constants

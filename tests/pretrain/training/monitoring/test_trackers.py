@@ -97,6 +97,7 @@ def select_calls(calls, name):
     return [call for call in calls if call["call"] == name]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("tracker", ["wandb", "mlflow"])
 def test_a_resumed_run_continues_the_tracker_s_run(configs, tmp_path, standins, tracker):
     workdir = tmp_path / "run"
@@ -120,6 +121,7 @@ def test_a_resumed_run_continues_the_tracker_s_run(configs, tmp_path, standins, 
         assert [end["status"] for end in ends] == ["FINISHED"] * 2
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("state", "code", "status"), [("failed", 1, "FAILED"), ("preempted", 1, "KILLED")]
 )
@@ -139,6 +141,7 @@ def test_the_end_state_is_the_run_s(configs, tmp_path, standins, monkeypatch, st
     assert (one["code"], one["end_state"], other["status"]) == (code, state, status)
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("call", ["start", "log", "finish"])
 def test_a_tracker_that_raises_is_reported_once(
     configs, tmp_path, standins, monkeypatch, capsys, call
@@ -151,6 +154,7 @@ def test_a_tracker_that_raises_is_reported_once(
     assert [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("call", ["start", "log", "finish"])
 def test_a_tracker_that_hangs_is_left_behind(
     configs, tmp_path, standins, monkeypatch, capsys, call
@@ -239,6 +243,7 @@ def test_each_seed_of_finetune_is_watched(finetune_command, tmp_path, standins):
     assert [*tmp_path.glob("*.prom")] == [*tmp_path.glob("mine-seed-?.prom")]
 
 
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

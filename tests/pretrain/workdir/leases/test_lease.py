@@ -195,6 +195,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.slow
 def test_a_lease_that_cannot_be_read_is_watched_and_then_replaced(tmp_path, content, capsys):
