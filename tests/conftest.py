@@ -40,6 +40,7 @@ import sys
 import pytest
 
 from tests import draws, forks  # noqa: F401 - draws sets the profile of hypothesis
+from tests.tiers import mark_more
 
 # What a caller ignores (`nohup`, `command &` in a script), the processes of tests would ignore too.
 for number, handler in (
@@ -108,32 +109,6 @@ def pytest_collection_modifyitems(config, items):
     if gone := [str(path) for path in rank if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py: LONGEST names what is not there: {gone}")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
-
-
-def mark_more(items, is_tier):
-    """Mark as `more` the cases of a parametrised test that its marker `held_by` does not choose.
-
-    `held_by("bert", "t5")` chooses the cases with one of these ids, or with it as a part;
-    `held_by(2)` chooses the first two. `launch.sh test` runs them, `launch.sh test all` each case.
-    """
-    by_test = {}
-    for item in items:
-        if item.get_closest_marker("held_by") and hasattr(item, "callspec"):
-            by_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for test, cases in by_test.items():
-        names = cases[0].get_closest_marker("held_by").args
-        if isinstance(names[0], int):
-            further = cases[names[0] :]
-        else:
-            further = [
-                case
-                for case in cases
-                if not {case.callspec.id, *case.callspec.id.split("-")} & {*names}
-            ]
-        if is_tier and len(further) == len(cases):
-            raise pytest.UsageError(f"{test}: no case has one of the names of held_by{names}")
-        for case in further:
-            case.add_marker(pytest.mark.more)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -240,3 +240,19 @@ def test_a_checkout_without_versions_is_named(launch, tmp_path, checkout):
         2,
         f"error: {checkout} has no constraints.txt: call launch.sh of a whole checkout\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "extra"),
+    [
+        ("test", "-m pytest -m not more --numprocesses 2", "[test,tfdata]"),
+        ("test all", "-m pytest --numprocesses 2", "[test,peers,tfdata]"),
+        ("test fast", "-m pytest -m not slow and not more --numprocesses 2", "[test,tfdata]"),
+        ("test tests/test_docs.py -k links", "-m pytest tests/test_docs.py -k links", "[test,"),
+    ],
+)
+def test_a_tier_of_tests_is_chosen_unless_tests_are_named(launch, tmp_path, words, asked, extra):
+    write_python(tmp_path / "bin", "3.11")
+    status, log, error = launch(*words.split())
+    assert (status, error) == (0, "") and log[-1].startswith(asked)
+    assert any(extra in line for line in log if "pip install" in line)
