@@ -32,7 +32,7 @@ THEIRS = {
 # those listed before it.
 ORDER = {
     "data": (
-        *("data.source", "data.tensorflow_import"),
+        *("data.members", "data.source", "data.tensorflow_import"),
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
         *("data.images", "data.saved_encoding", "data.batch_spec", "data.inspection"),
         *("data.objectives", "data.mixed", "data.music", "data.examples", "data.config"),

@@ -14,19 +14,11 @@ Each adds entries to the manifest:
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
 from typing import Any
 
-from data.corpus.paths import as_path, is_remote
-from data.images.captioned_store import CaptionedStore
-from data.images.image_store import ImageStore
-from data.music.music_store import MusicStore
 from data.source import RowSet
-from data.store.checksums import check_sizes
-from data.store.reader import Store, read_manifest
-from data.store.remote import copy_to_cache
-from data.store.writer import CHECKSUMS_FOLDER, EXAMPLE_ENTRIES, SPLITS
+from data.store.reader import Store
+from data.store.writer import EXAMPLE_ENTRIES
 
 
 class ExampleStore(Store):
@@ -80,46 +72,3 @@ class ExampleStore(Store):
                 f"{self.path} has pairs that were written as {written}, "
                 f"data.objective of the run says {expected}: name the store of the run"
             )
-
-
-def open_source(path: Any) -> Store:
-    """Open the store in a folder, as an `ExampleStore` if its documents are examples, as a
-    `MusicStore` if they are pieces of music, as an `ImageStore` if they are images, or as a
-    `CaptionedStore` if they are pictures with captions.
-
-    Raises the exceptions of `Store.open`, and ValueError for an empty path.
-    """
-    if not os.fspath(path):
-        raise ValueError(
-            "data.store is empty; data.store=STORE names a token store, which "
-            "`prepare SOURCE... --output STORE` writes"
-        )
-    return find_store_class(read_manifest(as_path(path))).open(path)
-
-
-def find_store_class(manifest: Mapping[str, Any]) -> type[Store]:
-    """Return the class of the store that a manifest describes."""
-    kinds = {"music": MusicStore, "images": ImageStore, "captions": CaptionedStore}
-    for entry, kind in kinds.items():
-        if entry in manifest:
-            return kind
-    return ExampleStore if EXAMPLE_ENTRIES & manifest.keys() else Store
-
-
-def open_without_documents(path: Any) -> Store:
-    """Open a store whose vocabulary or classes can be read, but none of its documents.
-
-    The sizes of all files are checked. Of a remote store, only the vocabulary or the classes are
-    copied to this machine.
-
-    Raises the exceptions of `Store.open`.
-    """
-    given = as_path(path)
-    manifest = read_manifest(given)
-    folder, files = given / manifest["generation"], manifest["files"]
-    check_sizes(folder, files)
-    if is_remote(given):
-        of_documents = (*SPLITS, CHECKSUMS_FOLDER)
-        copied = {name: files[name] for name in files if name.split("/")[0] not in of_documents}
-        folder = copy_to_cache(folder, manifest, copied)
-    return find_store_class(manifest)(given, manifest, folder)

@@ -5,16 +5,13 @@ Devlin et al. (2018), sections 4.2 and 4.3.
 B rows   L row length
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import PAIR, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.question_windows import check_windows, render_window
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
 from data.rows.qa_windows import QuestionWindowRows, make_window_rows
 from data.store.qa_reader import open_questions
@@ -33,6 +30,8 @@ class AnswerSpan(Objective):
         "where answers to questions begin and end, "
         "rows of {length} that share {stride} tokens of a longer context"
     )
+    checks: ClassVar[str] = "question_windows:check_windows"
+    rendering: ClassVar[str] = "question_windows:render_window"
     # L: tokens of a row, [CLS] and [SEP]s included; a longer context is read in several rows.
     length: int = 384
     stride: int = 128  # tokens of the context that two rows of a question share
@@ -86,13 +85,3 @@ class AnswerSpan(Objective):
             **rows(row_B),
             "label_weights": np.ones(len(row_B), np.float32),
         }
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the rows' texts and of the answers' positions."""
-        return check_windows(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and the answer."""
-        return render_window(stream, seen, i)

@@ -5,22 +5,13 @@ Peters et al. (2018), section 3.1.
 B rows   L row length   N = L + 1 words read   C characters of a word   S sentences, and the end
 """
 
-import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import CONTINUED, TOKEN_ID, Field, add_characters, spell_fields
-from data.inspection.checks import (
-    Check,
-    InspectedBatch,
-    RowStream,
-    check_absence,
-    check_special_ids,
-)
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens, check_zero_state_rate
 from data.rows.framed_sentences import FramedSentences
 from data.rows.tables import Batch
@@ -41,6 +32,7 @@ class BidirectionalLm(Objective):
     name: ClassVar[str] = "bidirectional_lm"
     scored_tokens: ClassVar[str] = "all"
     description: ClassVar[str] = "the next and the previous word, rows of {length} across sentences"
+    checks: ClassVar[str] = "two_directions:check_neighbours"
     can_spell: ClassVar[bool] = True
     # L: words of a row; each direction predicts the next word that it reads at each.
     length: int = 20
@@ -110,52 +102,3 @@ class BidirectionalLm(Objective):
         own_BL = table.mark_own_tokens(row_B)[:, 1:]
         batch["label_weights"] *= own_BL
         batch["backward_weights"] *= own_BL[:, ::-1]
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the labels and of the rows' text."""
-        other_next = other_previous = unweighed = other_text = 0
-        split, vocabulary = stream.split, stream.vocabulary
-        starts_S = np.unique(split.sentence_starts)  # Sentences without a word are left out.
-        begins_S = starts_S + 2 * np.arange(len(starts_S))
-        for inspected in seen:
-            batch = inspected.batch
-            other_next += (batch["token_ids"][:, 1:] != batch["labels"][:, :-1]).sum()
-            previous_BL = batch["backward_labels"][:, 1:]
-            other_previous += (batch["backward_ids"][:, :-1] != previous_BL).sum()
-            unweighed += (batch["label_weights"] * batch["backward_weights"] != 1).sum()
-            for i, start in enumerate(stream.table.locate_starts(inspected.row_B).tolist()):
-                forwards, backwards = frame_sentences(
-                    split, vocabulary, begins_S, start, start + self.length
-                )
-                other_text += batch["token_ids"][i].tolist() != forwards
-                other_text += batch["backward_ids"][i, ::-1].tolist() != backwards
-        return [
-            check_absence("targets that are not the next word", other_next),
-            check_absence("targets that are not the previous word", other_previous),
-            check_absence("words without loss", unweighed),
-            check_absence("rows whose text is not the store's", other_text),
-            check_special_ids(vocabulary, token_id, "cls", "sep"),
-        ]
-
-
-def frame_sentences(
-    split: Split, vocabulary: Vocabulary, begins_S: np.ndarray, begin: int, end: int
-) -> tuple[list[int], list[int]]:
-    """Return the ids at positions [begin, end) of the framed sentences, and of the reversed ones.
-
-    Args:
-      split: the tokens.
-      vocabulary: has the ids of the frame.
-      begins_S: positions at which the framed sentences begin, and the end.
-    """
-    first, last = np.searchsorted(begins_S, begin, "right") - 1, np.searchsorted(begins_S, end)
-    starts_S = begins_S[first : last + 1] - 2 * np.arange(first, last + 1)
-    forwards, backwards = [], []
-    for start, stop in itertools.pairwise(starts_S.tolist()):
-        sentence = [vocabulary.cls, *split.tokens[start:stop].tolist(), vocabulary.sep]
-        forwards += sentence
-        backwards += sentence[::-1]
-    places = slice(begin - begins_S[first], end - begins_S[first])
-    return forwards[places], backwards[places]

@@ -5,18 +5,14 @@ Radford et al. (2018), section 3.1.
 B rows   L row length   N = L + 1 tokens read
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import CONTINUED, SEGMENTS, TOKEN_ID, Field
-from data.inspection.causal import check_next_tokens
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.rendering import render_next_token_row
 from data.objectives.masked_rows import read_joined_rows
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens, check_zero_state_rate
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.store.split import Split
@@ -35,6 +31,8 @@ class CausalLm(Objective):
     name: ClassVar[str] = "causal_lm"
     scored_tokens: ClassVar[str] = "all"
     description: ClassVar[str] = "the next token, rows of {length} across documents"
+    checks: ClassVar[str] = "causal:check_next_tokens"
+    rendering: ClassVar[str] = "rendering:render_next_token_row"
     gaps: ClassVar[str] = "following"
     joins_texts: ClassVar[bool] = True
     # L: tokens of a row; the model predicts the next token at each.
@@ -124,13 +122,3 @@ class CausalLm(Objective):
     ) -> None:
         """Set to 0 the weights of tokens that another row predicts as well."""
         batch["label_weights"] *= table.mark_own_tokens(row_B)[:, 1:]
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the labels and of the rows' text."""
-        return check_next_tokens(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and the token that follows them."""
-        return render_next_token_row(stream, seen, i)

@@ -5,16 +5,13 @@ Devlin et al. (2018), section 4.1.
 B rows   C classes   D examples   L row length
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import PAIR, Field, add_characters, spell_fields
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.labelled_texts import check_labels, render_labelled_row
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_labelled
 from data.objectives.weighting import check_weights, get_class_weights, read_class_numbers
 from data.rows.labelled_rows import LabelledRows, make_labelled_rows
@@ -33,6 +30,8 @@ class Classification(Objective):
     reads_examples: ClassVar[bool] = True
     can_spell: ClassVar[bool] = True
     description: ClassVar[str] = "the labels of examples, rows of {length}"
+    checks: ClassVar[str] = "labelled_texts:check_labels"
+    rendering: ClassVar[str] = "labelled_texts:render_labelled_row"
     # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
     length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
@@ -79,13 +78,3 @@ class Classification(Objective):
             }
 
         return table, spell_batches(build_batch, vocabulary, self.characters)
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the rows' texts and labels."""
-        return check_labels(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and its label."""
-        return render_labelled_row(stream, seen, i)

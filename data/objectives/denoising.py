@@ -7,17 +7,13 @@ G = N + 1 gaps between the tokens that stay
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import SEQ2SEQ, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.damages import check_denoising
-from data.inspection.rendering import render_unpadded_row
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.tables import Batch, DocumentRows, TokenReader, require_id
@@ -38,6 +34,8 @@ class Denoising(Objective):
         "the text, from one whose sentences were shuffled and whose spans were masked "
         "({noise_density:.0%} of the tokens, rows of {length})"
     )
+    checks: ClassVar[str] = "damages:check_denoising"
+    rendering: ClassVar[str] = "rendering:render_unpadded_row"
     length: int = 512  # L and T: tokens of a row, <s> and </s> included
     noise_density: float = 0.3  # share of the tokens that are masked
     mean_span: float = 3.0  # average number of tokens in a span, the paper's lambda
@@ -113,16 +111,6 @@ class Denoising(Objective):
             }
 
         return table, build_batch
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the rows' text and of the noise."""
-        return check_denoising(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return the input and the target of row i in readable form."""
-        return render_unpadded_row(stream, seen, i)
 
 
 def compute_poisson_cdf(mean: float) -> np.ndarray:

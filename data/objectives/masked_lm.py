@@ -5,20 +5,15 @@ Devlin et al. (2018), section 3.1.
 B rows   L row length   P masked positions of a row
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.masked import check_masks
-from data.inspection.rendering import render_masked_row
-from data.inspection.rows import check_texts
 from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
 from data.objectives.masking import Masker
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.whole_words import WholeWords
 from data.rows.tables import Batch, RowTable
 from data.store.split import Split
@@ -38,6 +33,8 @@ class MaskedLm(WholeWords, Objective):
         "masked tokens ({mask_rate:.0%} of the tokens, rows of {length}, "
         "at most {max_predictions} masks a row)"
     )
+    checks: ClassVar[str] = "masked_objectives:check_masked_texts"
+    rendering: ClassVar[str] = "rendering:render_masked_row"
     gaps: ClassVar[str] = "masks"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP] included
     max_predictions: int = 20  # P: largest number of masked positions in a row
@@ -70,13 +67,3 @@ class MaskedLm(WholeWords, Objective):
     ) -> None:
         """Set to 0 the weights of tokens that are in another row as well."""
         drop_repeated_masks(table, batch, row_B)
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the masks and of the rows' text."""
-        return [*check_masks(stream, seen, token_id), *check_texts(stream, seen)]
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and its labels."""
-        return render_masked_row(stream, seen, i)

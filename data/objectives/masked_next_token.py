@@ -7,20 +7,15 @@ both objectives, which `data.mixed` mixes.
 B rows   L row length   P masked positions of a row
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, TOKENS, Field
-from data.inspection.causal import compare_to_store
-from data.inspection.checks import Check, InspectedBatch, RowStream, check_absence
-from data.inspection.masked import check_masks
-from data.inspection.rendering import render_masked_row
 from data.objectives.masked_rows import read_joined_rows
 from data.objectives.masking import Masker
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_masking
 from data.objectives.whole_words import WholeWords
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
@@ -42,6 +37,8 @@ class MaskedNextToken(WholeWords, Objective):
         "masked tokens, each predicted at the position before it "
         "({mask_rate:.0%} of the tokens, rows of {length})"
     )
+    checks: ClassVar[str] = "masked_objectives:check_shifted_masks"
+    rendering: ClassVar[str] = "masked_objectives:render_shifted_masks"
     gaps: ClassVar[str] = "masks_ahead"
     joins_texts: ClassVar[bool] = True
     length: int = 1024  # L: tokens of a row, the end-of-text token in front included
@@ -95,40 +92,3 @@ class MaskedNextToken(WholeWords, Objective):
         # in the text.
         own_BN = table.mark_own_tokens(row_B)
         batch["label_weights"] *= np.take_along_axis(own_BN, batch["masked_positions"], axis=1)
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the masks and of the rows' text."""
-        table: WindowRows = stream.table
-        eos = require_id(stream.vocabulary.eos)
-        restored = [
-            inspected._replace(batch=restore_positions(inspected.batch)) for inspected in seen
-        ]
-        other_text = misplaced = 0
-        for inspected in restored:
-            _, first_B = table.find_separators(table.locate_starts(inspected.row_B))
-            batch = inspected.batch
-            for b, first in enumerate(first_B.tolist()):
-                row, used = batch["token_ids"][b].copy(), batch["label_weights"][b] > 0
-                row[batch["masked_positions"][b, used]] = batch["labels"][b, used]
-                text_holds, separators_hold = compare_to_store(
-                    row[1:], first, stream.split.tokens, stream.split.document_starts, eos
-                )
-                other_text += row[0] != eos or not text_holds
-                misplaced += not separators_hold
-        return [
-            *check_masks(stream, restored, token_id, roles=("eos", "mask")),
-            check_absence("rows whose text is not the store's", other_text),
-            check_absence("rows with documents not separated", misplaced),
-        ]
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and its labels."""
-        return render_masked_row(stream, seen._replace(batch=restore_positions(seen.batch)), i)
-
-
-def restore_positions(batch: Batch) -> Batch:
-    """Return the batch with the positions of the masked tokens, not the ones before them."""
-    used_BP = batch["label_weights"] > 0
-    return batch | {"masked_positions": batch["masked_positions"] + used_BP}

@@ -5,16 +5,13 @@ Zellers et al. (2018); Devlin et al. (2018), section 4.4.
 B questions   C choices of a question   D questions of the split   L row length   T texts
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import TOKEN_ID, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.choices import check_choices, render_question
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_labelled
 from data.objectives.weighting import read_class_numbers
 from data.rows.frames import count_around
@@ -32,6 +29,8 @@ class MultipleChoice(Objective):
     text_documents: ClassVar[str] = ""
     reads_examples: ClassVar[bool] = True
     description: ClassVar[str] = "the right one of {choices} choices, rows of {length}"
+    checks: ClassVar[str] = "choices:check_choices"
+    rendering: ClassVar[str] = "choices:render_question"
     # L: tokens of a row, [CLS] and [SEP]s included; a longer one is cut as a pair of texts is, and
     # its question is counted.
     length: int = 128
@@ -87,16 +86,6 @@ class MultipleChoice(Objective):
             }
 
         return table, build_batch
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the rows' texts and of the right choices."""
-        return check_choices(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return the right choice of question i in readable form."""
-        return render_question(stream, seen, i)
 
 
 class ChoiceRows:

@@ -7,16 +7,18 @@ holds one. A new file is found by the `name` of its class, as is its loss,
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.rendering import render_tokens
+from data.members import import_member
 from data.rows.tables import Batch, RowTable
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
+
+if TYPE_CHECKING:
+    from data.inspection.checks import Check, InspectedBatch, RowStream
 
 BuildBatch = Callable[[np.ndarray, np.ndarray], Batch]  # (row_B, key_B) -> batch of these rows
 TokenId = Callable[[str], int | None]  # piece -> its id in a tokenizer
@@ -68,6 +70,10 @@ class Objective(ObjectiveDefaults, abc.ABC):
     description: ClassVar[str]  # its description in a model card, with its fields in braces
     # objective whose batches have the same keys, and whose models it can train
     trains_as: ClassVar[str] = ""
+    # function of data/inspection that checks its batches, as `module:function`; "": none
+    checks: ClassVar[str] = ""
+    # function of data/inspection that shows a row, as `module:function`
+    rendering: ClassVar[str] = "rendering:render_tokens"
     gaps: ClassVar[str] = ""  # key of `data.inspection.gaps.READERS`, for `samples.jsonl`
     joins_texts: ClassVar[bool] = False  # rows are one stream of texts, each after an end of text
     unit: ClassVar[str] = "tokens"  # what a run's throughput counts
@@ -114,11 +120,13 @@ class Objective(ObjectiveDefaults, abc.ABC):
         """
 
     def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
+        self, stream: "RowStream", seen: "Sequence[InspectedBatch]", token_id: TokenId
+    ) -> "list[Check]":
         """Return checks of this objective's guarantees, measured on the batches `seen`."""
-        return []
+        if not self.checks:
+            return []
+        return import_member(f"data.inspection.{self.checks}")(stream, seen, token_id)
 
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+    def render_row(self, stream: "RowStream", seen: "InspectedBatch", i: int) -> dict[str, Any]:
         """Return row i of a batch in readable form, as data/inspection/rendering.py describes."""
-        return render_tokens(stream, seen, i)
+        return import_member(f"data.inspection.{self.rendering}")(stream, seen, i)

@@ -7,17 +7,13 @@ canonical order. So the model learns to generate each field given any others.
 B rows   L row length   N = L + 1 tokens read   F fields   K draws of a row
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import TOKEN_ID, Field
-from data.inspection.article_checks import check_articles
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.rendering import render_next_token_row
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.article_rows import ArticleRows, lay_out_fields
@@ -42,6 +38,8 @@ class PartitionedFields(Objective):
     description: ClassVar[str] = (
         "the next token of articles, whose fields are in a random order, rows of {length}"
     )
+    checks: ClassVar[str] = "article_checks:check_articles"
+    rendering: ClassVar[str] = "rendering:render_next_token_row"
     trains_as: ClassVar[str] = "causal_lm"
     length: int = 1024  # L: tokens of a row; the model predicts the next token at each.
     # The field that is the text of an article. It is never dropped; the others are its metadata.
@@ -138,13 +136,3 @@ class PartitionedFields(Objective):
         place_BF = number_BF + F * hashing.bits_to_bools(second_BF, 0.5)
         order_BF = np.argsort(np.where(is_used_BF, place_BF, 2 * F), axis=1, kind="stable")
         return order_BF, is_used_BF, bits_BK[:, 1]
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the labels, the fields and their order."""
-        return check_articles(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and the token that follows them."""
-        return render_next_token_row(stream, seen, i)

@@ -7,17 +7,14 @@ predicted ones before it in the order.
 B rows   L row length   P predicted positions of a row   S spans of a row
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import CONTINUED, MASKED, PAIR, TOKENS, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.factorization import check_permutations, render_permuted_row
 from data.objectives.masked_rows import ROW_KINDS
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.permuting import Permuter
 from data.objectives.setting_checks import check_special_tokens
 from data.rows.frames import move_cls_last
@@ -40,6 +37,8 @@ class PermutationLm(Objective):
         "the last tokens of a random order (one in {partial}, spans of up to {max_span}, rows of "
         "{length})"
     )
+    checks: ClassVar[str] = "factorization:check_permutations"
+    rendering: ClassVar[str] = "factorization:render_permuted_row"
     gaps: ClassVar[str] = "masks"
     length: int = 512  # L: tokens of a row, [SEP] and [CLS] included
     partial: int = 6  # K: one token in so many is predicted
@@ -130,13 +129,3 @@ class PermutationLm(Objective):
         if isinstance(table, WindowRows):
             own_BL = np.pad(table.mark_own_tokens(row_B), ((0, 0), (0, 2)), constant_values=True)
             batch["label_weights"] *= np.take_along_axis(own_BL, batch["masked_positions"], axis=1)
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the orders, of the predicted tokens and of the rows' text."""
-        return check_permutations(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens, and those that are predicted, in order."""
-        return render_permuted_row(stream, seen, i)

@@ -5,17 +5,13 @@ Raffel et al. (2019), section 3.3.1.
 B rows   L input length   T target length
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import SEQ2SEQ, Field
-from data.inspection.causal import check_prefixes
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.rendering import render_unpadded_row
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
@@ -34,6 +30,8 @@ class PrefixLm(Objective):
     name: ClassVar[str] = "prefix_lm"
     scored_tokens: ClassVar[str] = "all"
     description: ClassVar[str] = "the rest of a text ({length} tokens, cut anywhere)"
+    checks: ClassVar[str] = "causal:check_prefixes"
+    rendering: ClassVar[str] = "rendering:render_unpadded_row"
     length: int = 512  # L and T: tokens of text in one example
 
     def axis_sizes(self) -> dict[str, int]:
@@ -97,13 +95,3 @@ class PrefixLm(Objective):
         batch["label_weights"] *= np.take_along_axis(
             own_BL, np.minimum(column_BL, self.length), axis=1
         )
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the texts and of where they are cut."""
-        return check_prefixes(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return the two parts of row i in readable form."""
-        return render_unpadded_row(stream, seen, i)

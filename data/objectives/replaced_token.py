@@ -8,20 +8,15 @@ on seed and step alone.
 B rows   L row length   P masked positions of a row
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.masked import check_masks, check_replacements
-from data.inspection.rendering import render_masked_row
-from data.inspection.rows import check_texts
 from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
 from data.objectives.masking import Masker
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.rows import hashing
 from data.rows.tables import Batch, RowTable
 from data.store.split import Split
@@ -37,6 +32,8 @@ class ReplacedToken(Objective):
         "replaced tokens (a generator fills {mask_rate:.0%} of the tokens, "
         "a discriminator detects them), rows of {length}"
     )
+    checks: ClassVar[str] = "masked_objectives:check_replaced_texts"
+    rendering: ClassVar[str] = "rendering:render_masked_row"
     gaps: ClassVar[str] = "masks"
     whole_words: ClassVar[bool] = False
     length: int = 512  # L: tokens of a row, [CLS] and [SEP] included
@@ -91,17 +88,3 @@ class ReplacedToken(Objective):
     ) -> None:
         """Set to 0 the weights of tokens that are in another row as well."""
         drop_repeated_masks(table, batch, row_B)
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the masks, of the rows' text and of the uniform numbers."""
-        return [
-            *check_masks(stream, seen, token_id, shares=(1.0, 0.0)),
-            *check_texts(stream, seen),
-            *check_replacements(seen),
-        ]
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and its labels."""
-        return render_masked_row(stream, seen, i)

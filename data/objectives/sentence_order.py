@@ -6,19 +6,14 @@ the topics of the two segments: both come from the same place.
 B rows   L row length   P masked positions of a row   A, B the two segments
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, PAIR, TOKENS, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.masked import check_masks
-from data.inspection.rendering import render_masked_row
-from data.inspection.rows import check_sentence_order
 from data.objectives.masking import Masker
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_masked_pair
 from data.objectives.whole_words import WholeWords
 from data.rows import hashing
@@ -26,8 +21,6 @@ from data.rows.sentence_pairs import ChunkRows, lay_out_pairs
 from data.rows.tables import Batch, TokenReader
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
-
-LABELS = ("A is before B in the document", "A is after B in the document")
 
 
 @dataclass(frozen=True)
@@ -40,6 +33,8 @@ class SentenceOrder(WholeWords, Objective):
         "masked tokens ({mask_rate:.0%}, up to {ngram} words in a row) "
         "and the order of two texts, rows of {length}"
     )
+    checks: ClassVar[str] = "masked_objectives:check_masked_order"
+    rendering: ClassVar[str] = "masked_objectives:render_masked_order"
     gaps: ClassVar[str] = "masks"
     whole_words: ClassVar[bool] = True  # n-grams consist of complete words
     length: int = 512  # L: tokens of a row, the three special tokens included
@@ -96,16 +91,6 @@ class SentenceOrder(WholeWords, Objective):
             }
 
         return table, build_batch
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the masks, of the rows' text and of their order."""
-        return [*check_masks(stream, seen, token_id), *check_sentence_order(stream, seen)]
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens, its labels and the order."""
-        return render_masked_row(stream, seen, i, LABELS[seen.batch["sentence_order_labels"][i]])
 
 
 def draw_swaps(key_B: np.ndarray) -> np.ndarray:

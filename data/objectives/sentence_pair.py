@@ -5,27 +5,20 @@ Devlin et al. (2018), section 3.1.
 B rows   L row length   P masked positions of a row   A, B the two segments
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, PAIR, TOKENS, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.masked import check_masks
-from data.inspection.rendering import render_masked_row
-from data.inspection.rows import check_sentence_pairs
 from data.objectives.masking import Masker
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_masked_pair
 from data.objectives.whole_words import WholeWords
 from data.rows.sentence_pairs import SentencePairRows, lay_out_pairs
 from data.rows.tables import Batch, TokenReader
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
-
-LABELS = ("B follows A", "B comes from another document")
 
 
 @dataclass(frozen=True)
@@ -41,6 +34,8 @@ class SentencePair(WholeWords, Objective):
         "masked tokens ({mask_rate:.0%}) and next sentence "
         "({random_next:.0%} of the pairs are of two documents), rows of {length}"
     )
+    checks: ClassVar[str] = "masked_objectives:check_masked_pairs"
+    rendering: ClassVar[str] = "masked_objectives:render_masked_pair"
     gaps: ClassVar[str] = "masks"
     length: int = 128  # L: tokens of a row, the three special tokens included
     max_predictions: int = 20  # P: largest number of masked positions in a row
@@ -92,13 +87,3 @@ class SentencePair(WholeWords, Objective):
             }
 
         return table, build_batch
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the masks, of the rows' text and of the pairs."""
-        return [*check_masks(stream, seen, token_id), *check_sentence_pairs(stream, seen)]
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens, its labels and the pair's label."""
-        return render_masked_row(stream, seen, i, LABELS[seen.batch["next_sentence_labels"][i]])

@@ -5,17 +5,13 @@ Sutskever et al. (2014); Vaswani et al. (2017), section 5.1.
 B rows   L input length   T target length   N either of them
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import TOKEN_ID, Field
-from data.inspection.causal import check_translations
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.rendering import render_unpadded_row
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
 from data.rows.tables import Batch, TokenReader, require_id
 from data.rows.translation import ParallelRows
@@ -36,6 +32,8 @@ class Seq2Seq(Objective):
     description: ClassVar[str] = (
         "the targets of pairs of texts (several in rows of {length} and {target_length})"
     )
+    checks: ClassVar[str] = "causal:check_translations"
+    rendering: ClassVar[str] = "rendering:render_unpadded_row"
     length: int = 256  # L: tokens of the sources in a row, each with its </s>
     target_length: int = 256  # T: tokens of the targets in a row, each with its </s>
 
@@ -88,13 +86,3 @@ class Seq2Seq(Objective):
             }
 
         return table, build_batch
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the rows' pairs."""
-        return check_translations(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return the sources and targets of row i in readable form."""
-        return render_unpadded_row(stream, seen, i)

@@ -10,17 +10,13 @@ B rows   R raw tokens   L input length   T target length   K spans   N removed t
 
 import bisect
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import SEQ2SEQ, Field
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.rendering import render_span_row
-from data.inspection.spans import check_spans
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
 from data.rows import hashing
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
@@ -42,6 +38,8 @@ class SpanCorruption(Objective):
         "span corruption ({noise_density:.0%} of the tokens, spans of {mean_span:g}, "
         "inputs of {inputs})"
     )
+    checks: ClassVar[str] = "spans:check_spans"
+    rendering: ClassVar[str] = "rendering:render_span_row"
     gaps: ClassVar[str] = "spans"
     inputs: int = 512  # L: tokens of the encoder's row: text, sentinels and </s>
     noise_density: float = 0.15  # share of the raw tokens that are removed
@@ -174,16 +172,6 @@ class SpanCorruption(Objective):
         counts_BK = np.logical_or.reduceat(own_BN.ravel(), flat_BK.ravel()).reshape(flat_BK.shape)
         heads_BK = first_BK + np.arange(self.num_spans)
         batch["label_weights"][:] = insert_sentinels(own_BN.ravel(), heads_BK, counts_BK, eos=1)
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the spans, of the sentinels and of the rows' text."""
-        return check_spans(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return the input and the target of row i in readable form."""
-        return render_span_row(stream, seen, i)
 
 
 def draw_lengths(key_B: np.ndarray, n: int, k: int) -> np.ndarray:

@@ -5,16 +5,13 @@ Devlin et al. (2018), section 5.3.
 B rows   C tags   L row length
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import PAIR, TOKENS, Field, add_characters, spell_fields
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.word_tags import check_tags, render_tagged_row
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
 from data.objectives.weighting import check_weights, get_class_weights
 from data.rows.tables import Batch
@@ -33,6 +30,8 @@ class Tagging(Objective):
     reads_examples: ClassVar[bool] = True
     can_spell: ClassVar[bool] = True
     description: ClassVar[str] = "the tags of words, rows of {length}"
+    checks: ClassVar[str] = "word_tags:check_tags"
+    rendering: ClassVar[str] = "word_tags:render_tagged_row"
     # L: tokens of a row, [CLS] and [SEP] included; longer sentences are truncated and counted.
     length: int = 128
     cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
@@ -89,13 +88,3 @@ class Tagging(Objective):
             }
 
         return table, spell_batches(build_batch, vocabulary, self.characters)
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the rows' words and tags."""
-        return check_tags(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens and its tags."""
-        return render_tagged_row(stream, seen, i)

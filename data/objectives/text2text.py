@@ -5,17 +5,13 @@ Raffel et al. (2019), section 2.4 and appendix D.
 B rows   L input length   T target length   N either of them   D examples
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from data.batch_spec import SEQ2SEQ, Field
-from data.inspection.causal import check_answers
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.rendering import render_unpadded_row
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
 from data.rows.tables import Batch, TokenReader, find_source_edges, require_id
 from data.store.split import Split
@@ -41,6 +37,8 @@ class Text2Text(Objective):
     description: ClassVar[str] = (
         "answers, written as text (inputs of {length}, answers of {target_length})"
     )
+    checks: ClassVar[str] = "causal:check_answers"
+    rendering: ClassVar[str] = "rendering:render_unpadded_row"
     # L: tokens of an input, its </s> included; longer inputs are truncated and counted.
     length: int = 128
     # T: tokens of a target; generation stops there when texts are compared.
@@ -142,16 +140,6 @@ class Text2Text(Objective):
         # Manifests that are older than these settings have no entry for them.
         newer = ("questions", "scheme", "kinds")
         return settings | {key: value for key in newer if (value := getattr(self, key))}
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the rows' texts."""
-        return check_answers(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return the input and the target of row i in readable form."""
-        return render_unpadded_row(stream, seen, i)
 
 
 class Text2TextRows:

@@ -7,26 +7,20 @@ of both learn the alignment alone (section 3.3). Here all rows have both parts.
 B rows   L row length   P masked positions of a row
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, PAIR, TOKENS, Field
 from data.images.captioned_rows import BOTH, WORDS, CaptionedRows
-from data.inspection.captioned import check_captioned_rows
-from data.inspection.checks import Check, InspectedBatch, RowStream
-from data.inspection.rendering import render_masked_row
 from data.objectives.masking import Masker
-from data.objectives.objective import BuildBatch, Objective, TokenId
+from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_masked_pair
 from data.rows.sentence_pairs import lay_out_pairs
 from data.rows.tables import Batch, TokenReader
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
-
-LABELS = ("the picture of the caption", "the picture of another caption")
 
 
 @dataclass(frozen=True)
@@ -46,6 +40,8 @@ class WordsAndPictures(Objective):
         "masked words and visual tokens, and whether the picture belongs to the caption; "
         "{one_sided:.0%} of the rows have masks in one part alone; rows of {length}"
     )
+    checks: ClassVar[str] = "captioned:check_captioned_rows"
+    rendering: ClassVar[str] = "masked_objectives:render_masked_picture"
     gaps: ClassVar[str] = "masks"
     trains_as: ClassVar[str] = "sentence_pair"
     whole_words: ClassVar[bool] = False
@@ -107,13 +103,3 @@ class WordsAndPictures(Objective):
             }
 
         return table, build_batch
-
-    def measure_batches(
-        self, stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-    ) -> list[Check]:
-        """Return checks of the masks, of the rows' tokens and of the pictures."""
-        return check_captioned_rows(stream, seen, token_id)
-
-    def render_row(self, stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
-        """Return row i in readable form: its tokens, its labels and whose picture it has."""
-        return render_masked_row(stream, seen, i, LABELS[seen.batch["next_sentence_labels"][i]])

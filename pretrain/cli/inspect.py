@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a report; return 0 if all checks pass, else 1."""
-    from data.examples.example_store import open_source
     from data.inspection.batch_report import inspect_batches
     from data.mixed_stream import open_stream, split_stream
+    from data.store.kinds import open_source
     from pretrain.config import load
     from pretrain.convert import find_model_type
     from pretrain.convert.tokenizer import build_tokenizer

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from data.corpus.buckets import BucketError, MissingBucketError, check_bucket
 from data.corpus.paths import is_remote
-from data.examples.example_store import open_without_documents
 from data.images.captioned_vocabulary import CaptionedVocabulary
 from data.mixed import split_objective
+from data.store.kinds import open_without_documents
 from data.vocabulary.load import Vocabulary
 from pretrain.api.store_vocabulary import follow_store
 from pretrain.config import Run

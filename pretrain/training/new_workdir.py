@@ -11,9 +11,9 @@ import jax
 from etils import epath
 
 from data.corpus.paths import is_remote
-from data.examples.example_store import open_source
 from data.source import Encoding
 from data.store.atomic import build_folder
+from data.store.kinds import open_source
 from models import build
 from models.config.base import PatchConfig
 from models.layers.layer_layout import match_layout

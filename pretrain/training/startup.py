@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from etils import epath
 
-from data.examples.example_store import open_source
 from data.mixed_stream import MixedStream, open_stream, split_stream
 from data.pipeline import Stream
 from data.source import Source
 from data.store.atomic import replace_folder, write_atomically
+from data.store.kinds import open_source
 from data.store.reader import Store
 from data.store.salvage import describe_omissions
 from models.config.base import TEACHER

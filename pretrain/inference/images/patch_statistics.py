@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data.examples.example_store import open_source
+from data.store.kinds import open_source
 from models import build
 from models.activations import capture_activations
 from pretrain.kernels.model_hooks import make_local_hooks

@@ -3,9 +3,9 @@
 import sys
 from typing import Any
 
-from data.examples.example_store import open_source
 from data.images.encoding import ImageEncoding
 from data.saved_encoding import load_encoding
+from data.store.kinds import open_source
 from data.store.salvage import describe_omissions
 from data.vocabulary.base import identify_encoding
 from models.config.heads import HeadedConfig

@@ -5,13 +5,14 @@ refuse.
 import pytest
 
 from data.config import Data
-from data.examples.example_store import ExampleStore, open_source
+from data.examples.example_store import ExampleStore
 from data.examples.labelled_examples import Example
 from data.examples.labelled_store import write_labelled
 from data.examples.tagged_sentences import Sentence, write_tagged
 from data.examples.text_pairs import write_pairs
 from data.objectives import Classification, MaskedLm, Text2Text
 from data.pipeline import Stream
+from data.store.kinds import open_source
 from data.store.reader import Store
 from models.config.bert import BertConfig
 from models.config.heads import ClassifierConfig

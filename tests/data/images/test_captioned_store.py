@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from data.examples.example_store import open_source
 from data.images.captioned_store import CaptionedStore, CaptionRequest, write_captioned_store
 from data.images.codebook import Codebook, Grid, fit_centroids
 from data.saved_encoding import load_encoding
+from data.store.kinds import open_source
 from tests.captioned_images import write_captioned_images
 
 GRID = Grid(size=16, patch=4, channels=1)

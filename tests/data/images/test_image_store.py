@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data.examples.example_store import open_source
 from data.images.image_files import decode_image, make_pixels
 from data.images.image_sources import open_image_source
 from data.images.image_store import ImageRequest, ImageStore, write_image_store
 from data.objectives.image_classification import ImageClassification
 from data.objectives.masked_lm import MaskedLm
+from data.store.kinds import open_source
 from tests.image_files import CLASSES, write_class_folders
 
 

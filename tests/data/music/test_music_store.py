@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples.example_store import open_source
 from data.inspection.batch_report import inspect_batches
 from data.music.chorales import read_chorales
 from data.music.encodings import ENCODINGS
@@ -19,6 +18,7 @@ from data.music.voices import FIRST_PITCH, HOLD, TOKENS
 from data.objectives import CausalLm
 from data.pipeline import Stream
 from data.rows.hashing import derive_keys
+from data.store.kinds import open_source
 from tests.data.music.midi import make_chorale, make_midi, make_voice, write_chorales
 from tests.store_files import generation_folder
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from data.examples.example_store import open_source
 from data.images.image_store import ImageRequest, write_image_store
 from data.objectives import Classification
 from data.store import split_checks
+from data.store.kinds import open_source
 from data.store.reader import Store
 from data.store.split import Split
 from tests.image_files import CLASSES, write_class_folders
