@@ -183,7 +183,7 @@ def share_programs(loop):
     """
     if hasattr(loop, "own_program"):
         return
-    from pretrain.kernels.attention_kernels import KERNELS  # Some tests give the CPU kernels.
+    from pretrain.kernels.attention.choice import KERNELS  # Some tests give the CPU kernels.
 
     loop.own_program, loop.own_evaluator = loop.make_program, loop.make_evaluator
     programs, evaluators = {}, {}

@@ -4,7 +4,7 @@
 
 Each row compiles the whole step of a configuration for a TPU slice, with libtpu on this machine's
 CPU: with the logits of all tokens at once or in parts (`pretrain/training/cross_entropy.py`), and
-with XLA's attention or Splash attention (`pretrain/kernels/attention_kernels.py`). Nothing
+with XLA's attention or Splash attention (`pretrain/kernels/attention/choice.py`). Nothing
 runs: bytes are the compiler's, times are the bounds of `plan`. Writes
 benchmarks/results/memory.md.
 """
@@ -60,7 +60,7 @@ def measure_variant(
       {fits, needed, kernels} if it does not fit.
     """
     from pretrain.config import load
-    from pretrain.kernels.softmax import attend
+    from pretrain.kernels.attention.plain.softmax import attend
     from pretrain.mesh.sharding import make_mesh
     from pretrain.plan import topology as machines
     from pretrain.plan.compile import compile_update

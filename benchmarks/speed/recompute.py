@@ -109,7 +109,7 @@ def use_operations(operations: ops.Ops, has_policy: bool) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(model_hooks, "OPS", operations))
         stack.enter_context(
-            mock.patch("pretrain.kernels.attention_kernels.attend", operations.attend)
+            mock.patch("pretrain.kernels.attention.choice.attend", operations.attend)
         )
         if has_policy:
             stack.enter_context(

@@ -10,7 +10,8 @@ from jax.sharding import Mesh
 
 from models.layers.ops import Ops
 from pretrain.kernels.alignment import pad_columns
-from pretrain.kernels.attention_kernels import AttentionRules, make_attend
+from pretrain.kernels.attention.choice import AttentionRules, make_attend
+from pretrain.kernels.attention.plain.softmax import attend
 from pretrain.kernels.gathers import make_take_rows, take_positions
 from pretrain.kernels.hash_dropout import (
     drop_by_hash,
@@ -25,7 +26,6 @@ from pretrain.kernels.matmul import (
     matmul_on_gpu,
 )
 from pretrain.kernels.rematerialization import recompute_in_backward
-from pretrain.kernels.softmax import attend
 from pretrain.kernels.trials.kernel_trust import recall_rules
 from pretrain.mesh.sharding import make_constraint
 

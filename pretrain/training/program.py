@@ -19,7 +19,7 @@ from models import build
 from models.config.base import ImageConfig
 from models.layers.ops import leave_unchanged
 from pretrain.config import Run
-from pretrain.kernels.attention_kernels import AttentionRules
+from pretrain.kernels.attention.choice import AttentionRules
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.mesh.gradient_exchange import (
     GradientFn,

@@ -17,7 +17,7 @@ from jax.sharding import Mesh
 
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
-from pretrain.kernels.attention_kernels import AttentionCall
+from pretrain.kernels.attention.choice import AttentionCall
 from pretrain.kernels.hash_dropout import drop_by_hash
 
 ROWS = 4, 3, 2  # that a trial may have; the first that divides a device's rows

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.layers import ops
-from pretrain.kernels import softmax
-from pretrain.kernels.attention_kernels import AttentionCall, AttentionKernel
+from pretrain.kernels.attention.choice import AttentionCall, AttentionKernel
+from pretrain.kernels.attention.plain import softmax
 from pretrain.kernels.trials.attention_calls import MAX_PAIRS, InputDrawer, count_pairs
 from pretrain.mesh.sharding import AXES
 

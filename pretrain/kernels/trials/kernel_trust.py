@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.sharding import Mesh
 
-from pretrain.kernels.attention_kernels import (
+from pretrain.kernels.attention.choice import (
     AttentionCall,
     AttentionKernel,
     AttentionRules,

@@ -11,7 +11,7 @@ import jax
 from etils import epath
 
 from pretrain.config import Mesh, list_names, load
-from pretrain.kernels.attention_kernels import (
+from pretrain.kernels.attention.choice import (
     CHUNK_KERNELS,
     KERNELS,
     PLATFORMS,

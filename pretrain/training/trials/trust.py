@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pretrain.kernels.attention_kernels import AUTOMATIC
+from pretrain.kernels.attention.choice import AUTOMATIC
 
 # Hand-made operations that a run may do without, in addition to the kernels of attention.
 EXCHANGE, LOSS, GATHERS = "gradient exchange", "vocabulary loss in parts", "gathers"

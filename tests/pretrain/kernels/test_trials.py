@@ -18,12 +18,12 @@ from models.layers.long_rows.key_chunks import KeyChunks
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.relative.distance_bias import DistanceBias, TextScores
 from pretrain.config import Mesh
-from pretrain.kernels.attention_kernels import AttentionCall, AttentionKernel
-from pretrain.kernels.chunk_attention.chunk_shards import attend_with_chunks
+from pretrain.kernels.attention.choice import AttentionCall, AttentionKernel
+from pretrain.kernels.attention.chunk.chunk_shards import attend_with_chunks
+from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.row.sharded import attend_with_rows
+from pretrain.kernels.attention.splash.splash_attention import attend_with_splash
 from pretrain.kernels.hash_dropout import drop_by_hash, drop_on_shard
-from pretrain.kernels.row_attention.sharded import attend_with_rows
-from pretrain.kernels.softmax import attend
-from pretrain.kernels.splash_attention import attend_with_splash
 from pretrain.kernels.trials import attention_calls
 from pretrain.kernels.trials.attention_calls import cut_call, describe_call, name_call
 from pretrain.kernels.trials.comparison import Verdict, compare_attention

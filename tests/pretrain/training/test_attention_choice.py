@@ -18,15 +18,15 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from pretrain.__main__ import main
 from pretrain.config import Mesh, load
-from pretrain.kernels.attention_kernels import (
+from pretrain.kernels.attention.choice import (
     CHUNK_KERNELS,
     KERNELS,
     AttentionKernel,
     AttentionRules,
     make_attend,
 )
-from pretrain.kernels.row_attention.sharded import attend_with_rows, find_row_obstacle
-from pretrain.kernels.softmax import attend
+from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.row.sharded import attend_with_rows, find_row_obstacle
 from pretrain.mesh.sharding import make_mesh
 from pretrain.settings import AttentionChoice
 from pretrain.settings.overrides import ConfigError

@@ -18,10 +18,10 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from models.layers.ops import leave_unchanged
 from pretrain.config import Mesh
+from pretrain.kernels.attention.row.sharded import attend_with_rows
+from pretrain.kernels.attention.splash.splash_attention import attend_with_splash
 from pretrain.kernels.hash_dropout import drop_by_hash, drop_on_shard, keep_rows_on_shard
 from pretrain.kernels.model_hooks import make_model_hooks
-from pretrain.kernels.row_attention.sharded import attend_with_rows
-from pretrain.kernels.splash_attention import attend_with_splash
 from pretrain.mesh import gradient_exchange
 from pretrain.mesh.gradient_exchange import (
     describe_exchange,

@@ -16,9 +16,9 @@ from models import build
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.ops import attend
 from pretrain.config import Mesh
-from pretrain.kernels.cudnn_attention import attend_with_cudnn
-from pretrain.kernels.row_attention.sharded import attend_with_rows
-from pretrain.kernels.splash_attention import attend_with_splash
+from pretrain.kernels.attention.cudnn_attention import attend_with_cudnn
+from pretrain.kernels.attention.row.sharded import attend_with_rows
+from pretrain.kernels.attention.splash.splash_attention import attend_with_splash
 from pretrain.mesh.sharding import make_mesh
 from pretrain.training.cross_entropy import cross_entropy
 from pretrain.training.losses import LossOptions, find_loss

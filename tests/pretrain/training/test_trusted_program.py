@@ -18,9 +18,9 @@ from etils import epath
 
 from pretrain.__main__ import main
 from pretrain.config import Mesh
-from pretrain.kernels.attention_kernels import KERNELS, AttentionCall, AttentionKernel
+from pretrain.kernels.attention.choice import KERNELS, AttentionCall, AttentionKernel
+from pretrain.kernels.attention.plain.softmax import attend
 from pretrain.kernels.model_hooks import make_model_hooks
-from pretrain.kernels.softmax import attend
 from pretrain.kernels.trials.comparison import Verdict
 from pretrain.kernels.trials.kernel_trust import RememberedTrust, has_kernels
 from pretrain.kernels.trials.trial_memory import TrialMemory
@@ -257,7 +257,7 @@ import os, sys, threading
 import jax
 from etils import epath
 from pretrain.config import Mesh
-from pretrain.kernels import attention_kernels
+from pretrain.kernels.attention import choice as attention_kernels
 from pretrain.mesh.sharding import make_mesh
 from pretrain.settings import Limits
 from pretrain.training.program import make_program

@@ -1,0 +1,1 @@
+"""Attention on a device: the kernels, and the choice among them."""

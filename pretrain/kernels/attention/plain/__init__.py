@@ -1,0 +1,1 @@
+"""The plain equations of attention, in the fastest way that XLA has."""

@@ -1,0 +1,1 @@
+"""Attention by Splash, a Pallas kernel for TPUs that ships with JAX."""
