@@ -483,6 +483,23 @@ def test_the_data_side_never_loads_jax():
     assert done.stdout.strip() == "False"
 
 
+def test_attention_kernels_are_asked_through_one_door():
+    """`choice.py` imports a kernel when it is first asked, so a run on a CPU imports none."""
+    room = "pretrain.kernels.attention."
+    doors = (f"{room}choice.", f"{room}plain.")
+    for path in list_files("pretrain"):
+        if "kernels/attention" in path.as_posix():
+            continue
+        found = [name for name in find_imports(path) if name.startswith(room)]
+        assert all(name.startswith(doors) for name in found), f"{path.relative_to(ROOT)}: {found}"
+    code = f"import sys, pretrain.kernels.model_hooks; print([n for n in sys.modules if n.startswith({room!r})])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = {name.split(".")[3] for name in ast.literal_eval(done.stdout)}
+    assert loaded == {"choice", "plain"}
+
+
 def test_objectives_have_the_same_names_on_both_sides():
     from data.objectives import OBJECTIVES
     from pretrain.training.losses import find_loss

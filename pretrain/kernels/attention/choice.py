@@ -20,18 +20,8 @@ from jax.sharding import Mesh
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias
-from pretrain.kernels.attention.chunk.chunk_shards import (
-    attend_with_chunks,
-    find_chunk_obstacle,
-)
-from pretrain.kernels.attention.cudnn_attention import attend_with_cudnn, find_cudnn_obstacle
 from pretrain.kernels.attention.plain.attention_parts import attend_in_parts
 from pretrain.kernels.attention.plain.softmax import attend, move_shared_dropout
-from pretrain.kernels.attention.row.sharded import attend_with_rows, find_row_obstacle
-from pretrain.kernels.attention.splash.splash_attention import (
-    attend_with_splash,
-    find_splash_obstacle,
-)
 from pretrain.mesh.sharding import AXES
 from pretrain.settings import AttentionChoice
 from pretrain.settings.overrides import ConfigError
@@ -53,17 +43,65 @@ class AttentionKernel(NamedTuple):
     attend: Callable[..., jax.Array]
 
 
-# {platform: its kernels, the preferred one first}
+def _find_splash_obstacle(*arguments: Any) -> str | None:
+    from pretrain.kernels.attention.splash.splash_attention import find_splash_obstacle
+
+    return find_splash_obstacle(*arguments)
+
+
+def _attend_with_splash(*arrays: jax.Array, **options: Any) -> jax.Array:
+    from pretrain.kernels.attention.splash.splash_attention import attend_with_splash
+
+    return attend_with_splash(*arrays, **options)
+
+
+def _find_row_obstacle(*arguments: Any) -> str | None:
+    from pretrain.kernels.attention.row.sharded import find_row_obstacle
+
+    return find_row_obstacle(*arguments)
+
+
+def _attend_with_rows(*arrays: jax.Array, **options: Any) -> jax.Array:
+    from pretrain.kernels.attention.row.sharded import attend_with_rows
+
+    return attend_with_rows(*arrays, **options)
+
+
+def _find_chunk_obstacle(*arguments: Any) -> str | None:
+    from pretrain.kernels.attention.chunk.chunk_shards import find_chunk_obstacle
+
+    return find_chunk_obstacle(*arguments)
+
+
+def _attend_with_chunks(*arrays: jax.Array, **options: Any) -> jax.Array:
+    from pretrain.kernels.attention.chunk.chunk_shards import attend_with_chunks
+
+    return attend_with_chunks(*arrays, **options)
+
+
+def _find_cudnn_obstacle(*arguments: Any) -> str | None:
+    from pretrain.kernels.attention.cudnn_attention import find_cudnn_obstacle
+
+    return find_cudnn_obstacle(*arguments)
+
+
+def _attend_with_cudnn(*arrays: jax.Array, **options: Any) -> jax.Array:
+    from pretrain.kernels.attention.cudnn_attention import attend_with_cudnn
+
+    return attend_with_cudnn(*arrays, **options)
+
+
+# {platform: its kernels, the preferred one first}. A kernel is imported when it is first asked.
 KERNELS = {
     "tpu": (
-        AttentionKernel("splash", "Splash", find_splash_obstacle, attend_with_splash),
-        AttentionKernel("row", "whole-row kernel", find_row_obstacle, attend_with_rows),
+        AttentionKernel("splash", "Splash", _find_splash_obstacle, _attend_with_splash),
+        AttentionKernel("row", "whole-row kernel", _find_row_obstacle, _attend_with_rows),
     ),
-    "gpu": (AttentionKernel("cudnn", "cuDNN", find_cudnn_obstacle, attend_with_cudnn),),
+    "gpu": (AttentionKernel("cudnn", "cuDNN", _find_cudnn_obstacle, _attend_with_cudnn),),
 }
 # The same for a mask with chunks.
 CHUNK_KERNELS = {
-    "tpu": (AttentionKernel("chunk", "chunk kernel", find_chunk_obstacle, attend_with_chunks),),
+    "tpu": (AttentionKernel("chunk", "chunk kernel", _find_chunk_obstacle, _attend_with_chunks),),
 }
 PLATFORMS = {"cpu": "a CPU", "gpu": "a GPU", "tpu": "a TPU"}
 
