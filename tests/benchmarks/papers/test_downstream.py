@@ -19,15 +19,6 @@ from benchmarks.papers.downstream import (
     parse_json,
     score_constant,
 )
-from benchmarks.papers.downstream_page import (
-    format_gain,
-    format_mean,
-    format_page,
-    format_peer_section,
-    format_rows,
-    format_score_rows,
-    format_time_rows,
-)
 from benchmarks.papers.downstream_peer import check_losses, stack_batches
 from benchmarks.papers.downstream_tasks import TASKS, locate_files, rename_columns
 from data.config import Data
@@ -253,119 +244,6 @@ def test_both_sides_decay_the_same_parameters_at_the_same_rate():
 
 def test_the_object_that_a_verb_printed_is_found_among_its_other_lines():
     assert parse_json('a warning {\n{"accuracy": 0.5}\nsaved\n') == {"accuracy": 0.5}
-
-
-def test_figures_have_their_spread_and_a_gain_within_it_is_marked():
-    assert format_mean([0.5, 0.6, 0.7]) == "60.0 ± 10.0" and format_mean([0.123]) == "12.3"
-    assert format_gain([0.8, 0.82], [0.5, 0.52]) == "+30.0"
-    assert format_gain([0.5, 0.6], [0.55, 0.65]) == "-5.0 (within the spreads)"
-
-
-def make_result(task, start, values, also=()):
-    runs = [{"accuracy": value, "step": 8, "epoch": 2.0} for value in values]
-    return {
-        "task": task,
-        "start": start,
-        "metrics": ["accuracy"],
-        "runs": runs,
-        "also": [{"accuracy": value} for value in also],
-        "also_file": "far.jsonl",
-        "files": ["train.jsonl", None],
-        "length": 48,
-        "rate": LEARNING_RATES[start],
-        "epochs": 3,
-        "examples": {
-            "train": 2000,
-            "heldout": 100,
-            "cut": 1200,
-            "baseline": {"accuracy": 0.51},
-        },
-        "command": f"finetune {task} {start}",
-        "date": "2026-11-22",
-        "hardware": "two cores",
-    }
-
-
-def test_a_row_for_what_is_measured():
-    both = [
-        make_result("MR", "head", [0.7, 0.72], [0.6, 0.62]),
-        make_result("MR", "all", [0.6, 0.62], [0.5, 0.51]),
-    ]
-    results = [*both, make_result("RTE", "head", [0.5, 0.6]) | {"hardware": "a CPU, 1 cores"}]
-    half, near, far = format_rows(results, ["RTE", "MR", "CoLA"])
-    figures, files = (
-        "71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0",
-        "train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2",
-    )
-    assert near == f"| MR, accuracy | {figures} | {files} |"
-    assert half == near.replace(figures, "55.0 ± 7.1 | not measured | - | 51.0").replace(
-        "MR", "RTE"
-    ).replace(" / 2, 2", "")
-    assert (
-        far.startswith("| MR, accuracy | 61.0 ± 1.4 | 50.5 ± 0.7 | +10.5 | - |")
-        and "far.jsonl" in far
-    )
-    encoder = {
-        "name": "runs/encoder",
-        "made": ["train a", "train b"],
-        "step": 7500,
-        "tokens": 7.68e6,
-        "loss": 4.0,
-        "accuracy": 0.3,
-    }
-    encoder |= {"depth": 4, "width": 256, "vocab": 8192, "length": 64, "note": "Long ago."}
-    text = format_page(encoder, results, [], ["RTE", "MR", "CoLA"])
-    assert "2026-11-22, a CPU, one core; two cores, shared" in text
-    assert (
-        near in text
-        and "Not measured: CoLA." in text
-        and "a row: MR 1,200, RTE 1,200 examples" in text
-        and "finetune RTE head" in text
-    )
-    assert (
-        "perplexity 55," in text
-        and "7.7 M" in text
-        and "`train a`, then `train b`. Long ago." in text
-        and "PyTorch" not in text
-    )
-
-
-def test_scores_and_seconds_beside_pytorchs():
-    turns = lambda *seconds: {"seconds": list(seconds), "cpu": [2 * seconds[0]] * 3, "loss": 0.7}  # noqa: E731
-    scored = {
-        "task": "MR",
-        "metrics": ["accuracy"],
-        "ours": [{"accuracy": 0.7}],
-        "theirs": [{"accuracy": 0.6}],
-    }
-    timed = {
-        "task": "MR",
-        "epoch": 8,
-        "steps_of_a_turn": 2,
-        "length": 48,
-        "load": [0.1, 0.25],
-        "versions": ["JAX 1"],
-        "layers": "unrolled",
-        "times": {
-            "cloze": turns(1.0, 2.0, 3.0),
-            "trainer": turns(4.0, 4.0, 4.0),
-            "tuned": turns(1.0, 1.0, 1.0),
-        },
-    }
-    assert list(format_score_rows([scored])) == ["| MR, accuracy | 70.0 | 60.0 | +10.0 |"]
-    cells = "8.0 (4.0); 8.0 | 16.0 (16.0); 32.0 | 4.0 (4.0); 8.0 | 2.00 (4.00); 4.00 | 0.50 (1.00); 1.00 | 0e+00 | 0.1 to 0.2"
-    assert list(format_time_rows([timed])) == [f"| MR, 8 steps of 32 x 48 | {cells} |"]
-    known = {"date": "2026-11-22", "hardware": "two cores", "command": "peer"}
-    near = {"task": "MR", "apart": 7.6e-5, "steps": 8}
-    whole = "\n".join(format_peer_section([near | known, scored | known, timed | known]))
-    assert "losses of MR's first 8 steps, an epoch, differ by at most 8e-05" in whole
-    assert (
-        cells in whole
-        and "| +10.0 |" in whole
-        and "`peer`; `peer`; `peer`" in whole
-        and "JAX 1" in whole
-    )
-    assert "| task |" not in "\n".join(format_peer_section([timed | known]))
 
 
 def test_programs_with_different_initial_losses_are_not_compared():

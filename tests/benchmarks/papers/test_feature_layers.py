@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.papers.feature_layers import ROWS, format_table, resolve_combination
+from benchmarks.papers.feature_layers import ROWS, resolve_combination
 from benchmarks.papers.feature_states import combine_layers, extract_states, split_sentences
 from benchmarks.papers.lstm_tagger import BATCH, BidirectionalLstm, TaggedWords, train_taggers
 from data.examples.tagged_sentences import Sentence
@@ -171,18 +171,3 @@ def test_each_sentence_is_read_once_an_epoch_by_every_seed():
     assert any(list(which[0]) != list(which[1]) for which, _ in drawn)
     x, tags, valid = part.pad_rows(drawn[0][0][0], drawn[0][1])
     assert x.shape == (BATCH, drawn[0][1], 1) and valid.sum() == lengths[drawn[0][0][0]].sum()
-
-
-def test_a_line_for_each_row():
-    seeds = [
-        {"epoch": 3, "dev": 0.2, "test": 0.1, "devs": []},
-        {"epoch": 5, "dev": 0.3, "test": 0.12, "devs": []},
-    ]
-    lines = format_table(
-        {("pretrained", "sum_all"): seeds, ("random weights", "last"): seeds[:1]}, depth=4
-    )
-    assert (
-        lines[2]
-        == "| sum_all (here the same as sum_last_four) | pretrained | 25.0 ± 7.1 | 11.0 ± 1.4 | 3, 5 |"
-    )
-    assert lines[3] == "| last | random weights | 20.0 | 10.0 | 3 |"

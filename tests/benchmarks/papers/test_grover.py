@@ -57,13 +57,3 @@ def test_bodies_are_cut_to_one_length_in_equal_numbers(folder):
     labels = [row["label"] for row in rows]
     assert labels == ["real", "generated"] * (len(rows) // 2)
     assert len(rows) // 2 == sum(i % 3 > 0 for i in range(len(articles)))
-
-
-def test_the_table_has_what_is_finished():
-    runs = [
-        {"detector": "counts", "top_p": 0.9, "accuracy": 0.75},
-        {"detector": "grover", "top_p": 1.0, "accuracy": 0.5},
-    ]
-    lines = grover.format_table(runs)
-    assert lines[0] == "| detector | top-p 1 | top-p 0.9 |"
-    assert lines[2].endswith("|  | 75.0 |") and lines[4].endswith("| 50.0 |  |")

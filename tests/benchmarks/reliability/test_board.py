@@ -19,22 +19,6 @@ def test_each_row_names_tests_that_exist():
             assert f"def {test}(" in (root / file).read_text() or not test, name
 
 
-def test_the_page_shows_each_result_beside_that_of_the_first_version(tmp_path, monkeypatch):
-    monkeypatch.setattr(board, "BOARD", tmp_path / "board.md")
-    monkeypatch.setattr(board, "RESULTS", tmp_path / "results.json")
-    result = board.Result(verdict="**failed**", figures="kills: 7", date="2026-11-25")
-    board.write_board({1: result, 22: result})
-    assert board.read_results(tmp_path / "results.json") == {1: result, 22: result}
-    first, second = [
-        line.split(" | ")
-        for line in (tmp_path / "board.md").read_text().splitlines()
-        if "kills: 7" in line
-    ]
-    recorded = board.read_results(board.FIRST_RESULTS)
-    assert first[3:6] == ["**failed**", "kills: 7", recorded[1]["figures"]]
-    assert second[3:6] == ["**failed**", "kills: 7", "no such row"]
-
-
 def test_the_committed_page_is_made_from_the_recorded_results():
     results, page = board.read_results(), board.BOARD.read_text()
     assert set(results) == set(ROWS)
@@ -43,16 +27,6 @@ def test_the_committed_page_is_made_from_the_recorded_results():
             board.format_line(number, result, board.read_results(board.FIRST_RESULTS).get(number))
             in page.splitlines()
         )
-
-
-def test_the_page_says_what_an_older_figure_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(board, "BOARD", tmp_path / "board.md")
-    monkeypatch.setattr(board, "RESULTS", tmp_path / "results.json")
-    for date, is_noted in (("2026-11-25", True), ("2026-11-29", False)):
-        result = board.Result(verdict="shown", figures="most seconds: 1", date=date)
-        board.write_board({31: result})
-        text = (tmp_path / "board.md").read_text()
-        assert ("2026-11-28: the figures of row 31" in text) == is_noted
 
 
 def test_figures_are_sums_and_those_named_most_are_maxima():

@@ -9,12 +9,10 @@ import pytest
 
 from benchmarks.reliability import torture_damage as damage
 from benchmarks.reliability import torture_faults as faults
-from benchmarks.reliability import torture_results
 from benchmarks.reliability import torture_schedule as plan
 from benchmarks.reliability import torture_verdict as verdict
 from benchmarks.reliability.torture_run import Failed, TorturedRun
 from benchmarks.reliability.torture_schedule import Fault, draw_schedule, draw_soak, judge_ending
-from benchmarks.results_pages import parse_result
 
 pytestmark = pytest.mark.fast
 
@@ -162,20 +160,3 @@ def test_a_checkpoint_that_is_lost_fails_the_run(tmp_path, monkeypatch):
     faults.befall_run(run, Fault("SIGKILL"))
     faults.befall_run(run, Fault("checkpoint", seed=1))
     assert run.counts == {"SIGKILL": 2, "checkpoint": 1} and not run.is_newest_damaged
-
-
-def test_the_results_count_schedules_faults_and_failures(monkeypatch):
-    monkeypatch.setattr(
-        torture_results, "format_command", lambda: "python -m benchmarks.reliability.torture"
-    )
-    totals = torture_results.Totals(failed=["seed 3: bert, changed: nothing: row 2"], starts=40)
-    totals.passed.update(["nothing", "nothing", "devices"])
-    totals.faults.update(["kill", "SIGKILL", "SIGKILL", "checkpoint"])
-    result = parse_result(torture_results.format_results(totals, 1, 0.5, 1.0))
-    summary, changes, faults, failed = result["blocks"]
-    assert "0.50 hours, seeds 1 to 4, 4 schedules, 4 faults, 40 starts" in summary
-    assert [row[1] for row in changes["rows"]] == ["2", "1", "0"]
-    times = {row[0]: row[2] for row in faults["rows"]}
-    assert (times["SIGKILL"], times["kill, inside"], times["checkpoint damaged"]) == ("2", "1", "1")
-    assert len(times) == len({*plan.INSIDE, *plan.OUTSIDE}) + len(plan.DAMAGES)
-    assert failed == "Failed: seed 3: bert, changed: nothing: row 2."

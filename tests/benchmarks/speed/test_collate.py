@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from benchmarks.speed.collate import CASES, format_row, make_peer_case
+from benchmarks.speed.collate import CASES
 from benchmarks.speed.collate_peers import SpanCollator, iterate_sentence_pairs
 
 
@@ -70,28 +70,3 @@ def test_pairs_are_of_their_documents():
             )
             follows, total = follows + (not elsewhere), total + 1
     assert total > 100 and abs(follows / total - 0.5) < 0.15
-
-
-def test_a_line_of_the_table():
-    speeds = {
-        "Cloze": np.array([[20.0, 10.0], [24.0, 12.0]]),
-        "peer": np.array([[2.0, 2.0], [3.0, 2.0]]),
-    }
-    cells = [
-        "masked_lm",
-        "256 x 128",
-        "22.0 (20.0 to 24.0)",
-        "11.0 (10.0 to 12.0)",
-        "2.5 (2.0 to 3.0)",
-        "2.0 (2.0 to 2.0)",
-        "9.0 (8.0 to 10.0)",
-        "5.5 (5.0 to 6.0)",
-    ]
-    assert format_row("masked_lm", speeds) == f"| {' | '.join(cells)} |"
-    assert make_peer_case("span_corruption", "f", {"t5": 125}) == {
-        "store": "f/t5", "rows": 128, "length": 512, "size": 125, "raw": 568, "noise": 85, "spans": 28,
-    }  # fmt: skip
-    assert make_peer_case("masked_lm", "f", {"bert": 30522}) == make_peer_case(
-        "masked_lm, ready ids", "f", {"bert": 30522}
-    )
-    assert make_peer_case("masked_lm", "f", {"bert": 30522})["vocabulary"] == "f/vocab.txt"

@@ -1,17 +1,11 @@
 """Each growth curve measures one model and varies one size at a time."""
 
-import numpy as np
-import pytest
-
 from benchmarks.speed import growth
 from benchmarks.speed.growth import (
     SWEEPS,
     TINY,
-    draw_curves,
-    format_table,
     list_points,
     make_config,
-    make_curves,
     measure_points,
 )
 
@@ -33,20 +27,6 @@ def test_one_number_takes_other_values():
             point["length"],
             point["length"],
         )
-
-
-def test_the_table_has_the_exponents_and_the_plot_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    grown = {at: np.array([0.001 * at[1] ** 2, 3.0]) for at in list_points(3)}
-    split = make_curves(grown)
-    lines = format_table(split)[2:]
-    assert len(lines) == len(grown)
-    assert (
-        lines[0] == "| depth | 1 | 1.0 |  | 3.0 |  |"
-        and lines[2] == "| depth | 4 | 16.0 | 2.00 | 3.0 | 0.00 |"
-    )
-    draw_curves(split, tmp_path / "growth.png")
-    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_point_of_several_curves_is_measured_once_a_round(monkeypatch):

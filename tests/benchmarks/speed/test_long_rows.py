@@ -11,10 +11,8 @@ from benchmarks.speed.long_row_models import MODELS, find_stride, make_model
 from benchmarks.speed.long_rows import (
     PASSES,
     QUANTITIES,
-    draw_measures,
     fit_exponent,
     format_exponents,
-    format_figures,
     list_lengths,
     measure_lengths,
 )
@@ -81,14 +79,3 @@ def test_claims_are_held_against_the_exponents(exponent):
     for spec, line in zip(MODELS, lines, strict=True):
         answer = {True: "yes", False: "no", None: ""}[expected.get(spec.name)]
         assert line.split(" | ")[-1] == f"{answer} |", line
-
-
-def test_tables_and_pictures_have_every_model(tmp_path):
-    pytest.importorskip("matplotlib")
-    measures = make_measures(1.0)
-    del measures["time", "forward"]["dense"]
-    lines = format_figures(measures, "memory", "gradient")
-    assert len(lines) == 2 + len(MODELS) and lines[0].count("n = ") == 5
-    draw_measures(measures, "time", tmp_path / "time.svg")
-    text = (tmp_path / "time.svg").read_text()
-    assert all(spec.name in text for spec in MODELS[1:])
