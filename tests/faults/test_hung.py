@@ -89,7 +89,7 @@ def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(
     assert ledger["ended"] is False
 
 
-@pytest.mark.held_by(2)
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("fault", HANGS)
 def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(
     whole, finished, configured, command, tmp_path, record_property, fault

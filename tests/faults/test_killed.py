@@ -47,7 +47,7 @@ def draw_moments(name):
     }
 
 
-@pytest.mark.held_by(4)
+@pytest.mark.held_by(2)
 @pytest.mark.parametrize("moment", ["compile", "step", "evaluate", "saved", "last"])
 def test_a_killed_run_ends_with_the_same_bits(
     undisturbed, configured, command, tmp_path, record_property, moment

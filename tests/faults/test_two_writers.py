@@ -92,6 +92,7 @@ def test_a_second_run_is_refused_and_the_first_ends_as_if_alone(
     record_property("second runs refused", 1)
 
 
+@pytest.mark.more
 def test_of_two_that_begin_at_once_one_trains(
     finished, configured, running, tmp_path, record_property
 ):

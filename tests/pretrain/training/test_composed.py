@@ -79,6 +79,7 @@ def read_fingerprints(workdir, step):
     return record["params"], record["optimizer"]
 
 
+@pytest.mark.more
 def test_the_code_of_the_page_trains_and_resumes(root, news, tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -295,6 +295,7 @@ def test_a_workdir_belongs_to_one_configuration(undisturbed, configs):
     assert load(workdir / "config.json").optimizer.learning_rate == 0.01
 
 
+@pytest.mark.more
 def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
     """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule.
     Devices and evaluation intervals may change.

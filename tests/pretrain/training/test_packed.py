@@ -23,6 +23,7 @@ WORDS = "data.objective=MaskedLm data.objective.length=64 data.objective.max_pre
 WORDS += "model.dropout=0.0 evaluate.every=0 checkpoint.every=2 train.steps=4".split()
 
 
+@pytest.mark.more
 def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_path):
     def train_run(name, *words):
         mesh = ("mesh.data=2", "mesh.fsdp=2", "mesh.model=2")

@@ -238,6 +238,7 @@ def test_scoring_words_in_parts_changes_nothing(
     assert_same_parameters(on_one_device[name][0], state, TOLERANCE)
 
 
+@pytest.mark.more
 def test_adafactor_agrees_on_meshes(runs, random_batch):
     run = dataclasses.replace(runs["t5"], optimizer=Adafactor())
     expected, _ = three_steps(run, random_batch)

@@ -60,7 +60,7 @@ def alone(run, stream):
     return state
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("mesh", "microbatches"),
     [({"data": 8}, 1), ({"data": 2, "fsdp": 2, "model": 2}, 1), (None, 4)],

@@ -81,6 +81,7 @@ def test_the_step_s_operations_are_named_and_their_shares_sum_to_one(traced):
     assert sum(times.values()) > 0
 
 
+@pytest.mark.more
 def test_the_step_is_not_compiled_again_for_its_names(configs, tmp_path, caplog):
     run = load(str(configs["bert"]), [*SHORT, "optimizer.learning_rate=0.0123"])
     with jax.log_compiles(), caplog.at_level("WARNING"):
