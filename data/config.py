@@ -16,19 +16,18 @@ class Data:
     store: str = ""  # Folder (or gs:// path) that `prepare` wrote.
     # What the model learns; its class builds the batches.
     objective: AnyObjective | Mixed = DEFAULT_OBJECTIVE
-    batch_size: int = 32  # [rows] Size of the global batch, over all hosts.
-    # Share of each source of the store, in the order of its manifest; (): the manifest's shares.
+    batch_size: int = 32  # [rows] Global batch, over all hosts.
+    # share of each source, in the manifest's order; (): the manifest's shares
     rates: tuple[float, ...] = ()
-    # [threads] CPU threads that build batches, on each host. They wait for each other, so more
-    # threads help only where reading the store is slow.
+    # [threads] CPU threads per host that build batches. They take turns, so more help only if
+    # reading the store is slow.
     threads: int = 1
-    # [batches] Batches that are built ahead, on each host. Small batches are built several at once,
-    # so there may be more.
+    # [batches] Batches built ahead, on each host. Small ones are built several at once.
     prefetch: int = 2
-    # What builds batches ahead: tf.data, or threads of Python, which need no TensorFlow. Both give
-    # the same batches. auto takes tf.data where TensorFlow is installed (extra `tfdata`).
+    # What builds batches: tf.data, or Python threads with the same batches. auto: tf.data if
+    # TensorFlow is installed.
     feed: Literal["auto", "tfdata", "threads"] = "auto"
-    # A store with damaged bytes: refuse it, or skip only the damaged documents.
+    # Refuse a damaged store, or skip the damaged documents.
     on_corrupt: Literal["refuse", "skip"] = "refuse"
 
 

@@ -33,12 +33,10 @@ class MixedPart:
     Its metrics are called `NAME/...`, and its keys `data.objective.parts.NAME....`.
     """
 
-    name: str  # Name of the part in metrics and keys: small letters, digits and _.
+    name: str  # Part's name in metrics and keys: small letters, digits and _.
     objective: AnyObjective  # What the model learns from the part's rows.
-    share: float = 1.0  # Share of the rows of each batch, relative to the shares of the others.
-    # Factor of the part's loss in the sum of the losses; none: its share of the rows, where all
-    # shares sum to 1.
-    loss_weight: float | None = None
+    share: float = 1.0  # Share of each batch's rows, relative to the others'.
+    loss_weight: float | None = None  # Factor of the part's loss; none: its share of the rows.
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,12 @@ class AnswerSpan(Objective):
     )
     checks: ClassVar[str] = "question_windows:check_windows"
     rendering: ClassVar[str] = "question_windows:render_window"
-    # L: tokens of a row, [CLS] and [SEP]s included; a longer context is read in several rows.
+    # L: tokens of a row, special tokens included; a longer context takes several rows
     length: int = 384
-    stride: int = 128  # tokens of the context that two rows of a question share
-    question: int = 64  # most tokens of a question; longer questions are truncated and counted
+    stride: int = 128  # context tokens that two rows of a question share
+    question: int = 64  # most tokens of a question; longer ones are truncated and counted
     separators: int = 1  # [SEP]s between question and context; RoBERTa has 2
-    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
+    cls_position: Literal["first", "last"] = "first"  # of [CLS] in a row; XLNet: last
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""

@@ -24,9 +24,8 @@ from data.vocabulary.spelling import spell_batches
 class BidirectionalLm(Objective):
     """Rows of the stream of sentences, each `[CLS] words [SEP]`, for two language models.
 
-    The backward model reads the stream whose sentences are reversed, so that both read the same
-    sentences, and a state that is carried to the next row is of the text just read. Its row is in
-    the order of the text: it reads the last word first.
+    The backward model reads each sentence from its end, in the same order of sentences, so that
+    both carry the state of the text just read.
     """
 
     name: ClassVar[str] = "bidirectional_lm"
@@ -34,16 +33,13 @@ class BidirectionalLm(Objective):
     description: ClassVar[str] = "the next and the previous word, rows of {length} across sentences"
     checks: ClassVar[str] = "two_directions:check_neighbours"
     can_spell: ClassVar[bool] = True
-    # L: words of a row; each direction predicts the next word that it reads at each.
-    length: int = 20
-    # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before. Training
-    # then skips the end of a source that does not fill a row.
+    length: int = 20  # L: words of a row; each direction predicts its next word at each
+    # "lanes": row i of a batch continues row i of the batch before, for a model with a state; the
+    # end of a source that fills no row is skipped.
     order: Literal["shuffled", "lanes"] = "lanes"
-    # On lanes: probability with which a row of training begins with states of zeros, as the texts
-    # of a task do; 0 as in the released code.
+    # probability that a training row on lanes begins with a state of zeros
     zero_state_rate: float = 0.0
-    # Characters per word, for models that read words by characters; 0: ids.
-    characters: int = 50
+    characters: int = 50  # characters per word for character-based models; 0 feeds word ids
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}, and {"C"} of characters."""

@@ -23,9 +23,8 @@ from data.vocabulary.base import Vocabulary
 class CausalLm(Objective):
     """Rows of one stream of documents with the end-of-text token between them, as in GPT-2 and 3.
 
-    A row reads across its documents: "sequences with multiple documents are not masked in any
-    special way", the end-of-text token shows the model that they are unrelated (Brown et al. 2020,
-    appendix B). So there are no segment ids, unless `separate_documents` asks for them.
+    A row reads across its documents, whose end-of-text token tells them apart (Brown et al. 2020,
+    appendix B), unless `separate_documents` is set.
     """
 
     name: ClassVar[str] = "causal_lm"
@@ -35,18 +34,15 @@ class CausalLm(Objective):
     rendering: ClassVar[str] = "rendering:render_next_token_row"
     gaps: ClassVar[str] = "following"
     joins_texts: ClassVar[bool] = True
-    # L: tokens of a row; the model predicts the next token at each.
-    length: int = 1024
-    # Whether an end-of-text token separates the documents. False for GPT (2018), whose vocabulary
-    # has none.
+    length: int = 1024  # L: tokens of a row, each followed by its label
+    # an end-of-text token separates documents; false for GPT (2018), whose vocabulary has none
     end_of_text: bool = True
-    # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before, for a model
-    # that carries a state. Training then skips the end of a source that does not fill a row.
+    # "lanes": row i of a batch continues row i of the batch before, for a model with a state; the
+    # end of a source that fills no row is skipped.
     order: Literal["shuffled", "lanes"] = "shuffled"
-    # On lanes: a token attends to its own document alone, and the state begins at zero with each
-    # document. The end-of-text token belongs to the document that it begins.
+    # on lanes: attention and state begin anew with each document, at its end-of-text token
     separate_documents: bool = False
-    # On lanes: probability with which a row of training begins with a state of zeros.
+    # probability that a training row on lanes begins with a state of zeros
     zero_state_rate: float = 0.0
 
     def axis_sizes(self) -> dict[str, int]:

@@ -32,17 +32,15 @@ class Classification(Objective):
     description: ClassVar[str] = "the labels of examples, rows of {length}"
     checks: ClassVar[str] = "labelled_texts:check_labels"
     rendering: ClassVar[str] = "labelled_texts:render_labelled_row"
-    # L: tokens of a row, [CLS] and [SEP]s included; longer examples are truncated and counted.
+    # L: tokens of a row, special tokens included; longer examples are truncated and counted
     length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
-    # of the [CLS] in a row; XLNet has it last, and causal decoders have the texts alone
+    # of [CLS] in a row; XLNet: last; causal decoders: none
     cls_position: Literal["first", "last", "none"] = "first"
-    # Names of the columns in the files of examples: the text, or the two texts, and the label.
+    # columns of the files: one text or two, and the label
     columns: tuple[str, ...] = ("text", "label")
-    # Weight of the examples of each class in the loss; () weighs all classes equally.
-    class_weights: tuple[float, ...] = ()
-    # Characters per word for character-based models; 0 feeds word ids.
-    characters: int = 0
+    class_weights: tuple[float, ...] = ()  # loss weight of each class; (): equal
+    characters: int = 0  # characters per word for character-based models; 0 feeds word ids
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}, and {"C"} of characters."""

@@ -25,8 +25,8 @@ from data.vocabulary.base import Vocabulary
 class Denoising(Objective):
     """Rows `<s> text </s>` of one document: sentence permutation, then text infilling.
 
-    This is the noise of the paper's largest models. A span's length is drawn from a Poisson
-    distribution; each span becomes one mask, so a mask may stand for many tokens, or for none.
+    The noise of the paper's largest models: a span's length is drawn from a Poisson distribution,
+    and each span becomes one mask, even an empty one.
     """
 
     name: ClassVar[str] = "denoising"
@@ -36,10 +36,10 @@ class Denoising(Objective):
     )
     checks: ClassVar[str] = "damages:check_denoising"
     rendering: ClassVar[str] = "rendering:render_unpadded_row"
-    length: int = 512  # L and T: tokens of a row, <s> and </s> included
+    length: int = 512  # L and T: tokens of a row, special tokens included
     noise_density: float = 0.3  # share of the tokens that are masked
-    mean_span: float = 3.0  # average number of tokens in a span, the paper's lambda
-    shuffled: bool = True  # shuffle the sentences; False: text infilling alone
+    mean_span: float = 3.0  # average tokens of a span, the paper's lambda
+    shuffled: bool = True  # shuffle the sentences; false: text infilling alone
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the input length, "T": the target length}."""

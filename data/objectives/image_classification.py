@@ -27,14 +27,14 @@ class ImageClassification(ImageObjective):
     name: ClassVar[str] = "image_classification"
     description: ClassVar[str] = "the classes of images, {size} x {size} pixels"
 
-    num_ops: int = 0  # RandAugment: operations drawn for a training image; 0: none
-    op_rate: float = 1.0  # RandAugment: probability with which a drawn operation is applied
+    num_ops: int = 0  # RandAugment: operations per training image; 0: none
+    op_rate: float = 1.0  # RandAugment: probability of each drawn operation
     magnitude: float = 9.0  # RandAugment: strength of the operations, from 0 to 10
-    magnitude_deviation: float = 0.5  # RandAugment: each strength is drawn from magnitude +- this
-    erase_rate: float = 0.0  # probability with which a rectangle becomes noise
-    mixup: float = 0.0  # alpha of Beta(alpha, alpha), the share of one of two images; 0: none
-    cutmix: float = 0.0  # alpha of the share that a rectangle of another image leaves; 0: none
-    repeats: int = 1  # times that an image is read in a row, with other changes each time
+    magnitude_deviation: float = 0.5  # RandAugment: each strength is magnitude +- this
+    erase_rate: float = 0.0  # probability that a rectangle becomes noise
+    mixup: float = 0.0  # alpha of Beta(alpha, alpha), one image's share of two; 0: none
+    cutmix: float = 0.0  # alpha of the share that another image's rectangle leaves; 0: none
+    repeats: int = 1  # times in a row that an image is read, with other changes
 
     def describe_batch(self) -> dict[str, Field]:
         """Return the fields of a batch."""

@@ -18,12 +18,11 @@ class ImageDistillation(ImageClassification):
         "the classes of images, {size} x {size} pixels, and a trained model's predictions of them"
     )
 
-    # what is learned of the teacher: "hard" its most probable class, "soft" its distribution
+    # the teacher's "hard" likeliest class, or its "soft" distribution
     targets: Literal["hard", "soft"] = "hard"
-    # share of the loss that compares with the teacher; the rest compares with the labels. none: the
-    # paper's, 0.5 with hard targets and 0.1 with soft ones
+    # share of the loss that compares with the teacher; none: the paper's 0.5 (hard) or 0.1 (soft)
     teacher_share: float | None = None
-    temperature: float = 3.0  # softens both distributions of "soft" targets
+    temperature: float = 3.0  # softens both distributions ("soft")
 
     def check_settings(self) -> None:
         """Raise a ValueError for a setting out of its range, or if Pillow is missing."""

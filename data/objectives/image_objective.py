@@ -27,13 +27,13 @@ class ImageObjective(Objective):
     SHARES: ClassVar[tuple[str, ...]] = ("crop_ratio", "min_area")
 
     size: int = 224  # [pixels] height and width of an image
-    channels: int = 3  # values of a pixel: 3 of red, green and blue, or 1 of brightness
-    # In an evaluation the shorter side becomes size / crop_ratio pixels, and the center is read;
-    # none: the whole image is squashed into the square.
+    channels: int = 3  # values of a pixel: 3 for red, green and blue, 1 for brightness
+    # evaluation resizes the shorter side to size / crop_ratio and reads the center; none: squashes
+    # the image
     crop_ratio: float | None = 0.875
-    # Smallest share of an image's area that a training crop has; 1: the largest centered square.
+    # least share of an image in a training crop; 1: the largest centered square
     min_area: float = 0.08
-    flip: bool = True  # whether half of the training images are mirror images
+    flip: bool = True  # mirror half of the training images
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": pixels of a row}, and the axes of an image."""

@@ -36,14 +36,14 @@ class MaskedLm(WholeWords, Objective):
     checks: ClassVar[str] = "masked_objectives:check_masked_texts"
     rendering: ClassVar[str] = "rendering:render_masked_row"
     gaps: ClassVar[str] = "masks"
-    length: int = 128  # L: tokens of a row, [CLS] and [SEP] included
-    max_predictions: int = 20  # P: largest number of masked positions in a row
+    length: int = 128  # L: tokens of a row, special tokens included
+    max_predictions: int = 20  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all tokens of a word or none
-    # 0: a new mask every epoch (RoBERTa); n: n fixed masks in turn (BERT's dupe_factor).
+    # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
     dupe_factor: int = 0
-    # What a row holds: one piece of a document, a window of the stream of documents, full sentences
-    # of that stream, or several documents that do not attend to each other.
+    # a row: one piece of a document, a window of the stream, full sentences of it, or packed
+    # documents that do not attend to each other
     rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
 
     def axis_sizes(self) -> dict[str, int]:

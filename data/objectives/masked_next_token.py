@@ -27,8 +27,7 @@ from data.vocabulary.base import Vocabulary
 class MaskedNextToken(WholeWords, Objective):
     """Rows of one stream of documents, as in CausalLm, with the end-of-text token in front.
 
-    Thanks to that token, every masked token has a position before it. `masked_positions` are these
-    positions.
+    `masked_positions` are the positions before the masked tokens.
     """
 
     name: ClassVar[str] = "masked_next_token"
@@ -41,11 +40,12 @@ class MaskedNextToken(WholeWords, Objective):
     rendering: ClassVar[str] = "masked_objectives:render_shifted_masks"
     gaps: ClassVar[str] = "masks_ahead"
     joins_texts: ClassVar[bool] = True
-    length: int = 1024  # L: tokens of a row, the end-of-text token in front included
-    max_predictions: int = 154  # P: largest number of masked tokens in a row
+    length: int = 1024  # L: tokens of a row, special tokens included
+    max_predictions: int = 154  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all tokens of a word or none
-    dupe_factor: int = 0  # 0: a new mask every epoch; n: n fixed masks in turn
+    # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
+    dupe_factor: int = 0
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""

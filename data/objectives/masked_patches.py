@@ -40,7 +40,7 @@ class MaskedPatches(ImageObjective):
     magnitude_deviation: ClassVar[float] = 0.0
     erase_rate: ClassVar[float] = 0.0
 
-    patch_size: int = 16  # [pixels] height and width of a patch, as the model has
+    patch_size: int = 16  # [pixels] height and width of the model's patches
     mask_rate: float = 0.5  # share of the patches that are corrupted and predicted
 
     @property

@@ -31,12 +31,11 @@ class MultipleChoice(Objective):
     description: ClassVar[str] = "the right one of {choices} choices, rows of {length}"
     checks: ClassVar[str] = "choices:check_choices"
     rendering: ClassVar[str] = "choices:render_question"
-    # L: tokens of a row, [CLS] and [SEP]s included; a longer one is cut as a pair of texts is, and
-    # its question is counted.
+    # L: tokens of a row, special tokens included; longer examples are truncated and counted
     length: int = 128
     choices: int = 4  # C: choices of a question
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
-    # of the [CLS] in a row; XLNet has it last, and causal decoders have the texts alone
+    # of [CLS] in a row; XLNet: last; causal decoders: none
     cls_position: Literal["first", "last", "none"] = "first"
 
     def axis_sizes(self) -> dict[str, int]:

@@ -29,8 +29,8 @@ NUM_ROW_DRAWS = 2  # whether the body is alone, and where a window begins; then 
 class PartitionedFields(Objective):
     """A row of each article of a store of `prepare --document fields`.
 
-    `prepare --field` gives the canonical order. An article longer than a row is read through a
-    window at a random place, another one in each epoch.
+    `prepare --field` gives the order. An article longer than a row is read through a random window,
+    another in each epoch.
     """
 
     name: ClassVar[str] = "partitioned_fields"
@@ -41,11 +41,10 @@ class PartitionedFields(Objective):
     checks: ClassVar[str] = "article_checks:check_articles"
     rendering: ClassVar[str] = "rendering:render_next_token_row"
     trains_as: ClassVar[str] = "causal_lm"
-    length: int = 1024  # L: tokens of a row; the model predicts the next token at each.
-    # The field that is the text of an article. It is never dropped; the others are its metadata.
-    body: str = "body"
-    drop_rate: float = 0.1  # probability with which each field of the metadata is left out
-    body_only_rate: float = 0.35  # share of the rows with the body alone
+    length: int = 1024  # L: tokens of a row, each followed by its label
+    body: str = "body"  # the text of an article, never dropped; other fields are metadata
+    drop_rate: float = 0.1  # probability that a metadata field is dropped
+    body_only_rate: float = 0.35  # share of rows with the body alone
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}."""

@@ -28,7 +28,7 @@ from data.vocabulary.base import Vocabulary
 class PermutationLm(Objective):
     """Rows `A [SEP] [CLS]`, or of pairs `A [SEP] B [SEP] [CLS]`, with a factorization order.
 
-    Spans of n tokens are predicted, each within K n tokens of its own, so one token in K.
+    Spans of n tokens are predicted, one in each K n tokens.
     """
 
     name: ClassVar[str] = "permutation_lm"
@@ -40,16 +40,16 @@ class PermutationLm(Objective):
     checks: ClassVar[str] = "factorization:check_permutations"
     rendering: ClassVar[str] = "factorization:render_permuted_row"
     gaps: ClassVar[str] = "masks"
-    length: int = 512  # L: tokens of a row, [SEP] and [CLS] included
-    partial: int = 6  # K: one token in so many is predicted
-    max_span: int = 5  # tokens of the longest span; its length n is drawn with weight 1 / n
-    # What a row holds: one piece of a document, a window of the stream of documents, full sentences
-    # of that stream, or two texts, of which the second follows the first or is another document's.
+    length: int = 512  # L: tokens of a row, special tokens included
+    partial: int = 6  # K: one token in K is predicted
+    max_span: int = 5  # most tokens of a span; length n has weight 1 / n
+    # a row: one piece of a document, a window of the stream, full sentences of it, or two texts, of
+    # which the second follows the first or is random
     rows: Literal["documents", "windows", "sentences", "pairs"] = "pairs"
-    random_next: float = 0.5  # of pairs: share whose second text comes from another document
-    short_seq_prob: float = 0.0  # of pairs: share that aim at a random shorter length
-    # "shuffled" rows, or "lanes": row i of a batch continues row i of the batch before, for a model
-    # with a memory. Lanes are of windows.
+    random_next: float = 0.5  # pairs: share with a random second text
+    short_seq_prob: float = 0.0  # pairs: share that aim at a random shorter length
+    # "lanes": row i of a batch continues row i of the batch before, for a model with a state; the
+    # end of a source that fills no row is skipped; needs rows=windows.
     order: Literal["shuffled", "lanes"] = "shuffled"
 
     @property

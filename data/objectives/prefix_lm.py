@@ -23,8 +23,7 @@ from data.vocabulary.base import Vocabulary
 class PrefixLm(Objective):
     """Texts of `length` tokens, cut after any token but the last with equal probability.
 
-    This is the cut of the paper's code. Both parts end with </s> and are padded to `length`, which
-    the longer part may fill.
+    The paper's code cuts so. Both parts end with </s> and are padded to `length`.
     """
 
     name: ClassVar[str] = "prefix_lm"

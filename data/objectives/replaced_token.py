@@ -36,12 +36,13 @@ class ReplacedToken(Objective):
     rendering: ClassVar[str] = "rendering:render_masked_row"
     gaps: ClassVar[str] = "masks"
     whole_words: ClassVar[bool] = False
-    length: int = 512  # L: tokens of a row, [CLS] and [SEP] included
-    max_predictions: int = 77  # P: largest number of masked positions in a row
-    # Share of a row's tokens that the generator fills; 0.25 for ELECTRA-large.
-    mask_rate: float = 0.15
-    dupe_factor: int = 0  # 0: new masks every epoch; n: n fixed masks in turn
-    # What a row holds, as in masked_lm.
+    length: int = 512  # L: tokens of a row, special tokens included
+    max_predictions: int = 77  # P: most masked positions in a row
+    mask_rate: float = 0.15  # share of a row's tokens that the generator fills; ELECTRA-large: 0.25
+    # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
+    dupe_factor: int = 0
+    # a row: one piece of a document, a window of the stream, full sentences of it, or packed
+    # documents that do not attend to each other
     rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
 
     def axis_sizes(self) -> dict[str, int]:

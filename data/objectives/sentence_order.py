@@ -37,13 +37,12 @@ class SentenceOrder(WholeWords, Objective):
     rendering: ClassVar[str] = "masked_objectives:render_masked_order"
     gaps: ClassVar[str] = "masks"
     whole_words: ClassVar[bool] = True  # n-grams consist of complete words
-    length: int = 512  # L: tokens of a row, the three special tokens included
-    max_predictions: int = 77  # P: largest number of masked positions in a row
+    length: int = 512  # L: tokens of a row, special tokens included
+    max_predictions: int = 77  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
-    # Largest number of consecutive words that are masked together; the probability of n words is
-    # proportional to 1 / n.
-    ngram: int = 3
-    dupe_factor: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn
+    ngram: int = 3  # most consecutive words masked together; n words have weight 1 / n
+    # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
+    dupe_factor: int = 0
     short_seq_prob: float = 0.1  # share of rows that aim at a random shorter length
 
     def axis_sizes(self) -> dict[str, int]:

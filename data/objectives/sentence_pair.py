@@ -37,14 +37,14 @@ class SentencePair(WholeWords, Objective):
     checks: ClassVar[str] = "masked_objectives:check_masked_pairs"
     rendering: ClassVar[str] = "masked_objectives:render_masked_pair"
     gaps: ClassVar[str] = "masks"
-    length: int = 128  # L: tokens of a row, the three special tokens included
-    max_predictions: int = 20  # P: largest number of masked positions in a row
+    length: int = 128  # L: tokens of a row, special tokens included
+    max_predictions: int = 20  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all tokens of a word or none
-    # 0: new pairs and masks every epoch; n: n fixed versions in turn (BERT's dupe_factor).
+    # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
     dupe_factor: int = 0
     short_seq_prob: float = 0.1  # share of rows that aim at a random shorter length
-    random_next: float = 0.5  # share of rows whose B comes from another document
+    random_next: float = 0.5  # share of rows with a random B
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""

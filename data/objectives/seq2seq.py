@@ -23,8 +23,8 @@ from data.vocabulary.base import Vocabulary
 class Seq2Seq(Objective):
     """Rows of as many pairs as fit into `length` and `target_length`.
 
-    Each side of a pair ends with </s>, and no pair attends to another. Training and evaluation skip
-    a pair with a longer side. The store is one of `prepare --document pair`.
+    From a store of `prepare --document pair`. Each side ends with </s>, and no pair attends to
+    another. Pairs with a longer side are skipped.
     """
 
     name: ClassVar[str] = "seq2seq"
@@ -34,8 +34,8 @@ class Seq2Seq(Objective):
     )
     checks: ClassVar[str] = "causal:check_translations"
     rendering: ClassVar[str] = "rendering:render_unpadded_row"
-    length: int = 256  # L: tokens of the sources in a row, each with its </s>
-    target_length: int = 256  # T: tokens of the targets in a row, each with its </s>
+    length: int = 256  # L: source tokens of a row, each source with its </s>
+    target_length: int = 256  # T: target tokens of a row, each target with its </s>
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the input length, "T": the target length}."""

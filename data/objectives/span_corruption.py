@@ -42,10 +42,9 @@ class SpanCorruption(Objective):
     rendering: ClassVar[str] = "rendering:render_span_row"
     gaps: ClassVar[str] = "spans"
     inputs: int = 512  # L: tokens of the encoder's row: text, sentinels and </s>
-    noise_density: float = 0.15  # share of the raw tokens that are removed
-    mean_span: float = 3.0  # average number of tokens in a removed span
-    # Mode token: the piece with which each encoder row begins, such as [S2S]; "": none.
-    mode: str = ""
+    noise_density: float = 0.15  # share of raw tokens that are removed
+    mean_span: float = 3.0  # average tokens of a removed span
+    mode: str = ""  # piece that begins each encoder row, such as [S2S]; "": none
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the input length, "T": the target length}."""

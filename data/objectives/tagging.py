@@ -32,15 +32,12 @@ class Tagging(Objective):
     description: ClassVar[str] = "the tags of words, rows of {length}"
     checks: ClassVar[str] = "word_tags:check_tags"
     rendering: ClassVar[str] = "word_tags:render_tagged_row"
-    # L: tokens of a row, [CLS] and [SEP] included; longer sentences are truncated and counted.
+    # L: tokens of a row, special tokens included; longer examples are truncated and counted
     length: int = 128
-    cls_position: Literal["first", "last"] = "first"  # of the [CLS] in a row; XLNet has it last
-    # Names of the fields with the words and with the tags in JSON lines; () for the default names.
-    columns: tuple[str, ...] = ()
-    # Weight of each tag's words in the loss; () weighs all tags equally.
-    class_weights: tuple[float, ...] = ()
-    # Characters per word for character-based models; 0 feeds word ids.
-    characters: int = 0
+    cls_position: Literal["first", "last"] = "first"  # of [CLS] in a row; XLNet: last
+    columns: tuple[str, ...] = ()  # JSON fields of the words and the tags; (): the default names
+    class_weights: tuple[float, ...] = ()  # loss weight of each tag's words; (): equal
+    characters: int = 0  # characters per word for character-based models; 0 feeds word ids
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length}, and {"C"} of characters."""

@@ -39,30 +39,26 @@ class Text2Text(Objective):
     )
     checks: ClassVar[str] = "causal:check_answers"
     rendering: ClassVar[str] = "rendering:render_unpadded_row"
-    # L: tokens of an input, its </s> included; longer inputs are truncated and counted.
-    length: int = 128
-    # T: tokens of a target; generation stops there when texts are compared.
-    target_length: int = 128
-    start_of_text: bool = False  # whether both sides begin with <s>, as in BART
-    # Names of the columns in the files of examples: the text, or the two texts, and the answer.
+    length: int = 128  # L: tokens of an input, with </s>; longer ones are truncated and counted
+    target_length: int = 128  # T: tokens of a target, at which generation stops
+    start_of_text: bool = False  # both sides begin with <s>, as in BART
+    # columns of the files: one text or two, and the answer
     columns: tuple[str, ...] = ("source", "target")
     prefix: str = ""  # text in front of every input, which names the task
-    # Names of the texts, each in front of its text, in alphabetical order except for questions, as
-    # in the paper; () for a single text.
+    # names in front of the texts, alphabetical except for questions; (): one text
     names: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()  # names of the classes in these files
-    words: tuple[str, ...] = ()  # the text that the model writes for each class
-    step: float = 0.0  # scores are written as multiples of this; 0: no scores
-    # The rules that compare an answer with all right ones; squad2 has questions without an answer.
+    labels: tuple[str, ...] = ()  # classes as the files name them
+    words: tuple[str, ...] = ()  # what the model writes for each class
+    step: float = 0.0  # scores are multiples of this; 0: no scores
+    # rules that compare answers; squad2: some have none
     questions: Literal["", "squad", "squad2"] = ""
-    # Number of choices of each question; the labels are their numbers.
-    choices: int = 0
-    scheme: str = ""  # tagging scheme of the words (data/examples/tag_schemes.py)
-    kinds: tuple[str, ...] = ()  # types of the entities; of plain tags, the tags
+    choices: int = 0  # choices of each question, labelled by number
+    scheme: str = ""  # tagging scheme of the words
+    kinds: tuple[str, ...] = ()  # entity types; for plain tags, the tags
     task: str = ""  # name of this task among several
     metrics: tuple[str, ...] = ()  # metrics of this task among several
-    # Several tasks, one for each source of the store; only the lengths and `start_of_text` of the
-    # outer objective are used.
+    # several tasks, one per source of the store; of this objective only lengths and `start_of_text`
+    # count
     tasks: tuple["Text2Text", ...] = ()
 
     def axis_sizes(self) -> dict[str, int]:

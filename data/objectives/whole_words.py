@@ -11,10 +11,10 @@ from data.vocabulary.base import Vocabulary
 class WholeWords:
     """What a word is, for objectives that mask whole words or n-grams."""
 
-    # `script`: pieces of scripts without blanks (Chinese, Japanese, Thai) are words; `blanks`: a
-    # word ends at a blank alone, for texts whose words were separated beforehand.
+    # script: each piece of a script without blanks is a word; blanks: words end at blanks alone,
+    # for segmented text
     word_boundaries: Literal["script", "blanks"] = "script"
-    max_word_pieces: int = 16  # a longer run without a boundary is masked piece by piece
+    max_word_pieces: int = 16  # longer runs without a boundary are masked piece by piece
 
     def find_words(self, vocabulary: Vocabulary) -> WordFinder:
         """Return what finds the words of rows of this vocabulary's ids."""

@@ -27,10 +27,9 @@ from data.vocabulary.base import Vocabulary
 class WordsAndPictures(Objective):
     """Rows `[CLS] words [SEP] visual tokens [SEP]`, from a store that `prepare-captions` writes.
 
-    A row has masks in both parts as BERT's, and its picture may be another's, which is predicted.
-    Or it has masks in one part alone, of any share up to the whole part, which is filled from the
-    other one as in Ghazvininejad et al. (2019, section 3); the alignment is not predicted then.
-    Masked tokens of a caption with another's picture count too, as the paper's rows of one part.
+    A row has masks in both parts, as BERT's, and predicts whether the picture is another's. Or it
+    has masks in one part alone, up to all of it, as Ghazvininejad et al. (2019, section 3), and
+    does not predict the alignment.
     """
 
     name: ClassVar[str] = "words_and_pictures"
@@ -47,12 +46,11 @@ class WordsAndPictures(Objective):
     whole_words: ClassVar[bool] = False
     dupe_factor: ClassVar[int] = 0
 
-    length: int = 48  # L: tokens of a row, the three special tokens included
-    max_predictions: int = 36  # P: largest number of masked positions in a row
+    length: int = 48  # L: tokens of a row, special tokens included
+    max_predictions: int = 36  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted, with masks in both parts
-    # Share of the rows with masks in both parts whose picture is another's.
-    random_picture: float = 0.5
-    one_sided: float = 0.5  # share of the rows with masks in the words or in the picture alone
+    random_picture: float = 0.5  # share of those rows with another's picture
+    one_sided: float = 0.5  # share of rows with masks in words or picture alone
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""

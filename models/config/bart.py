@@ -20,14 +20,12 @@ class BartConfig(ModelConfig):
     }
 
     vocab: int = 50265
-    length: int = 1024  # [tokens] the longest row on either side, <s> and </s> included
-    # row of the position table for a row's first token: the id of the padding plus 1, as in RoBERTa
-    first_position: int = 2
-    # id that the decoder reads before the first label: </s> in its vocabulary
-    start: int = 2
+    length: int = 1024  # [tokens] the longest row, special tokens included
+    first_position: int = 2  # position of a row's first token: the padding's id plus 1
+    start: int = 2  # id that the decoder reads first: </s>
     depth: int = 6
     decoder_depth: int = 6  # [layers] of the decoder
-    attention_dropout: float = 0.0  # rate, of the attention weights; the paper gives none
+    attention_dropout: float = 0.0  # rate of the attention weights
 
     @property
     def depths(self) -> tuple[int, ...]:

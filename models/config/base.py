@@ -87,14 +87,14 @@ class ModelConfig(Config):
 
     not_in_tensors: ClassVar[tuple[str, ...]] = ()
 
-    vocab: int  # [ids] rows of the token embeddings, at least the number of ids in the vocabulary
+    vocab: int  # [ids] rows of the token embeddings, at least as many as the vocabulary has ids
     width: int = 768  # width of the hidden states
     depth: int = 12  # [layers] height of the stack
     num_heads: int = 12  # attention heads of a layer
     mlp: int = 3072  # width of a feed-forward network's hidden layer
     dropout: float = 0.1  # rate after the embeddings and each sublayer
     epsilon: float = 1e-5  # added to the variance in each norm
-    scan: bool = True  # compile one layer and scan over the stack, instead of compiling each layer
+    scan: bool = True  # compile one layer and scan over the stack
     remat: bool = False  # recompute activations in the backward pass, which saves memory
 
     @property
@@ -139,7 +139,7 @@ class EncoderConfig(TakesHead, ModelConfig):
     """A bidirectional encoder. Its `head_activation` is None where it has a pooler."""
 
     vocab: int = 30522
-    length: int = 512  # [tokens] the longest row, because positions are learned
+    length: int = 512  # [tokens] the longest row, special tokens included
     segments: int = 2  # number of token types
     attention_dropout: float = 0.1  # rate of the attention weights
     epsilon: float = 1e-12
@@ -201,13 +201,13 @@ class PatchConfig(ImageConfig):
     depth: int = 12  # [layers] height of the stack
     num_heads: int = 12  # attention heads of a layer
     mlp: int = 3072  # width of a feed-forward network's hidden layer
-    qkv_bias: bool = True  # whether the maps to queries, keys and values have biases
-    dropout: float = 0.0  # rate after the embeddings and all linear maps but q, k and v
+    qkv_bias: bool = True  # queries, keys and values have biases
+    dropout: float = 0.0  # rate after the embeddings and the linear maps, except q, k and v
     attention_dropout: float = 0.0  # rate of the attention weights
-    # rate at which a row skips a sublayer of the last layer; it rises linearly from 0 in the first
+    # rate at which a row skips a sublayer in the last layer, rising linearly from 0
     path_dropout: float = 0.0
     epsilon: float = 1e-12  # added to the variance in each norm
-    scan: bool = True  # compile one layer and scan over the stack, instead of compiling each layer
+    scan: bool = True  # compile one layer and scan over the stack
     remat: bool = False  # recompute activations in the backward pass, which saves memory
 
     def __post_init__(self) -> None:
@@ -278,11 +278,11 @@ class WordEncoderConfig(TakesHead, Config):
     vocab: int = 30522  # [ids] rows of the word embeddings
     width: int = 300  # width of the word embeddings
     dropout: float = 0.0  # rate of the word embeddings
-    # which word embeddings are trained: "non-static" all; "static" none, for pretrained vectors;
-    # "multichannel" one of the two embeddings whose sum is read
+    # trained word embeddings: "non-static" all; "static" none, for pretrained vectors;
+    # "multichannel" one of two that are added
     channels: Literal["non-static", "static", "multichannel"] = "non-static"
-    cls_id: int = 2  # id of the [CLS], which the encoder does not read
-    sep_id: int = 3  # id of the [SEP], which the encoder does not read
+    cls_id: int = 2  # id of [CLS], which the encoder skips
+    sep_id: int = 3  # id of [SEP], which the encoder skips
 
     @property
     def frozen_params(self) -> tuple[str, ...]:

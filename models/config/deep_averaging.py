@@ -17,6 +17,6 @@ class DeepAveragingConfig(WordEncoderConfig):
     hidden: int = 300  # width of the hidden layers
     activation: Literal["relu", "tanh"] = "relu"  # of the hidden layers
     combine: Literal["mean", "sum"] = "mean"  # of the embeddings of a row
-    word_dropout: float = 0.3  # rate, at which words are left out in training
-    ngrams: int = 1  # [words] of the longest n-gram that has an embedding, found by hashing
-    buckets: int = 1 << 18  # rows of the embeddings of n-grams, to which n-grams are hashed
+    word_dropout: float = 0.3  # rate at which training drops words
+    ngrams: int = 1  # [words] longest n-gram with an embedding
+    buckets: int = 1 << 18  # rows of the n-gram embeddings, to which n-grams are hashed

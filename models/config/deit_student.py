@@ -20,7 +20,7 @@ class DeitStudentConfig(DeitConfig):
 
     module: ClassVar[str] = "deit_student:DeitStudent"
 
-    # The teacher, a trained image classifier; `distil` copies it from its workdir.
+    # A trained image classifier, which `distil` copies from its workdir.
     teacher: Teacher = dataclasses.field(default_factory=VitConfig)
 
     def __post_init__(self) -> None:

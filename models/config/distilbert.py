@@ -13,10 +13,9 @@ class DistilBertConfig(EncoderConfig):
     module: ClassVar[str] = "distilbert:DistilBert"
     head_activation: ClassVar[str | None] = "relu"
 
-    segments: int = 2  # number of token types of the teacher
+    segments: int = 2  # number of token types
     depth: int = 6  # [layers] of the student
-    # [layers] of the teacher; none: no teacher, as in an imported model
-    teacher_depth: int | None = 12
+    teacher_depth: int | None = 12  # [layers] of the teacher; none: no teacher
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,9 +17,9 @@ class ElectraConfig(EncoderConfig):
     module: ClassVar[str] = "electra:Electra"
     head_activation: ClassVar[str | None] = "gelu"
 
-    embedding: int = 768  # width of the token embeddings, which both networks share
-    width: int = 768  # of the discriminator's hidden states
-    depth: int = 12  # [layers] of either network
-    generator_width: int = 256  # of the generator's hidden states
-    generator_num_heads: int = 4  # attention heads of a layer of the generator
-    generator_mlp: int = 1024  # width of the hidden layer of the generator's feed-forward networks
+    embedding: int = 768  # width of the token embeddings of both networks
+    width: int = 768  # the discriminator's hidden width
+    depth: int = 12  # [layers] of each network
+    generator_width: int = 256  # the generator's hidden width
+    generator_num_heads: int = 4  # the generator's attention heads per layer
+    generator_mlp: int = 1024  # the generator's feed-forward width

@@ -8,11 +8,7 @@ from models.config.base import EncoderConfig
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ElmoConfig(EncoderConfig):
-    """The original model, of 4,096 cells and 512 projections: 93.6 M parameters and the targets'.
-
-    vocab: the number of targets, which are the ids below it; all other words count as [UNK] where
-      they are predicted. Words are read by their characters, so that there may be any number.
-    """
+    """The original model, of 4,096 cells and 512 projections: 93.6 M parameters and its targets."""
 
     module: ClassVar[str] = "elmo:Elmo"
     has_attention: ClassVar[bool] = False
@@ -29,11 +25,11 @@ class ElmoConfig(EncoderConfig):
     attention_dropout: ClassVar[float] = 0.0
 
     vocab: int = 793_471  # [ids] targets, at most as many as the vocabulary has words
-    width: int = 512  # of a word, and of the projected output of each direction
+    width: int = 512  # of a word, and of each direction's projected output
     depth: int = 2  # [layers] of each direction
     cells: int = 4096  # of each layer and direction
-    characters: int = 50  # [characters] of a word that are read, its two ends included
-    character_width: int = 16  # of the embedding of a character
+    characters: int = 50  # [characters] read per word, its two ends included
+    character_width: int = 16  # of a character's embedding
     # (window, number) of the filters over characters
     character_filters: tuple[tuple[int, int], ...] = (
         *((1, 32), (2, 32), (3, 64), (4, 128)),
@@ -42,11 +38,10 @@ class ElmoConfig(EncoderConfig):
     highways: int = 2  # [layers] after the filters
     activation: Literal["relu", "tanh"] = "relu"  # of the filters' maxima
     clip: float = 3.0  # cells and projected outputs are limited to [-clip, clip]
-    residual: bool = True  # whether a layer above the first adds its input to its output
-    # words drawn by rank for the sampled softmax of a training step; 0: a softmax over all targets
+    residual: bool = True  # layers above the first add their input to their output
+    # words that the sampled softmax of a training step draws by rank; 0: full softmax
     samples: int = 0
-    # whether fine-tuning trains only the mix of layers
-    frozen: bool = False
+    frozen: bool = False  # fine-tune only the mix of layers
     scan: bool = False  # has no effect: positions are scanned, layers are not
     remat: bool = False  # has no effect
 

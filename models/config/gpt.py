@@ -13,10 +13,9 @@ class GptConfig(DecoderConfig):
     module: ClassVar[str] = "gpt:Gpt"
 
     vocab: int = 40478
-    length: int = 512  # [tokens] the longest row, because positions are learned
-    attention_dropout: float = 0.1  # rate, of the attention weights
-    # rate after the embeddings; none: `dropout`, as in the paper
-    embedding_dropout: float | None = None
+    length: int = 512  # [tokens] the longest row, special tokens included
+    attention_dropout: float = 0.1  # rate of the attention weights
+    embedding_dropout: float | None = None  # rate after the embeddings; none: `dropout`
 
     @property
     def embedding_dropout_rate(self) -> float:

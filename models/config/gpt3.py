@@ -20,9 +20,8 @@ class Gpt3Config(GptConfig):
     vocab: int = 50257
     length: int = 2048
     depth: int = 12  # [layers] even, because dense and banded layers alternate
-    # [tokens] positions that a query of a banded layer attends to, its own included
-    window: int = 256
-    dropout: float = 0.0  # rate; the paper gives none
+    window: int = 256  # [tokens] that a query of a banded layer attends to, itself included
+    dropout: float = 0.0  # rate after the embeddings and each sublayer
     attention_dropout: float = 0.0
 
     @property

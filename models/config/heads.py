@@ -26,7 +26,7 @@ class HeadedConfig(Config):
     encoder: Encoder = dataclasses.field(
         default_factory=next(kind for kind in ENCODERS if kind.is_default)
     )
-    dropout: float = 0.1  # rate, of the head's input
+    dropout: float = 0.1  # rate of the head's input
 
     backbone = property(lambda self: self.encoder)
     vocab = property(lambda self: self.encoder.vocab)
@@ -69,8 +69,7 @@ class TaggerConfig(HeadedConfig):
     module: ClassVar[str] = "heads.tagger:Tagger"
 
     labels: tuple[str, ...] = ("O", "B", "I")  # names of the tags, in the order of the logits
-    # how tags encode entities: data/examples/tag_schemes.py
-    scheme: Literal["bio", "iob1", "iobes", "bilou", "plain"] = "bio"
+    scheme: Literal["bio", "iob1", "iobes", "bilou", "plain"] = "bio"  # how tags encode entities
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -103,9 +102,9 @@ class SpanReaderConfig(HeadedConfig):
     module: ClassVar[str] = "heads.question_answering:SpanReader"
 
     dropout: float = 0.0
-    unanswerable: bool = False  # whether a context may have no answer, as in SQuAD 2.0
-    # "No answer" is predicted where its score exceeds the best answer's by more than this;
-    # none: the threshold that gives the best F1 on the held-out part.
+    unanswerable: bool = False  # a context may have no answer, as in SQuAD 2.0
+    # answer nothing if its score exceeds the best answer's by more; none: the threshold with the
+    # best held-out F1
     threshold: float | None = None
 
     def __post_init__(self) -> None:

@@ -21,8 +21,8 @@ class LenetConfig(ImageConfig):
     zero_fields: ClassVar[tuple[str, ...]] = ("padding",)
 
     image_size: int = 28  # [pixels] height and width of an image
-    padding: int = 2  # [pixels] of value 0 that are added on each side of an image
-    classes: int = 10  # classes that the output layer scores, at least as many as the data has
+    padding: int = 2  # [pixels] zeros added on each side of an image
+    classes: int = 10  # classes that the head scores, at least as many as the data has
     # The channels of an image, and how the model normalises them.
     pixels: Pixels = DIGITS
 

@@ -14,9 +14,9 @@ class LinformerConfig(EncoderConfig):
     mixes_positions: ClassVar[bool] = True
 
     vocab: int = 50265
-    segments: int = 1  # number of token types: all tokens have the same one
+    segments: int = 1  # number of token types
     epsilon: float = 1e-5
-    rank: int = 256  # k: the mixtures of positions that a query attends to, at most `length`
-    # which projections are the same matrix: "none"; "headwise" all heads of a layer, one for
-    # keys and one for values; "key-value" keys and values, too; "layerwise" all layers, too
+    rank: int = 256  # k: mixtures of positions that a query attends to, at most `length`
+    # one projection for: "headwise" all heads of a layer; "key-value" also keys and values;
+    # "layerwise" also all layers
     sharing: Literal["none", "headwise", "key-value", "layerwise"] = "layerwise"

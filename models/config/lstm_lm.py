@@ -19,10 +19,10 @@ class LstmLmConfig(DecoderConfig):
     epsilon: ClassVar[float] = 0.0
 
     vocab: int = 10_000
-    width: int = 650  # of the embeddings and of each layer's cells
+    width: int = 650  # of embeddings and cells
     depth: int = 2
-    dropout: float = 0.5  # rate, of the input of each layer and of the last one's output
-    tied: bool = False  # whether the output shares the embeddings (Press and Wolf 2016)
+    dropout: float = 0.5  # rate of each layer's input and the last output
+    tied: bool = False  # the output shares the embeddings (Press and Wolf 2016)
     forget_bias: float = 0.0  # added to the bias of the forget gates
 
     @property

@@ -18,9 +18,8 @@ class MusicTransformerConfig(ModelConfig):
     num_heads: int = 8
     head_width: int = 64  # of each attention head
     mlp: int = 1024
-    attention_dropout: float = 0.1  # rate, of the attention weights
-    # Whether the scores have a term for the distance of query and key. Without it the model is the
-    # paper's baseline, which knows positions by their sinusoids alone.
+    attention_dropout: float = 0.1  # rate of the attention weights
+    # score the distance of query and key; false: the paper's baseline, with sinusoids alone
     relative: bool = True
-    # [tokens] distances with an embedding; longer distances use the last one
+    # [tokens] distances with their own embedding; longer ones share the last
     max_distance: int = 1024

@@ -15,7 +15,6 @@ class RecurrentEncoderConfig(WordEncoderConfig):
     cell: Literal["lstm", "elman"] = "lstm"  # of all layers
     depth: int = 1  # [layers] of recurrence
     cells: int = 168  # of each layer and direction
-    bidirectional: bool = False  # whether a second layer reads rows from their ends
-    # of the last layer's outputs: "last" the last one that each direction reads; "mean" and "max"
-    # are over all words
+    bidirectional: bool = False  # a second layer reads rows backwards
+    # "last": each direction's last output; "mean", "max": over all words
     pooling: Literal["last", "mean", "max"] = "last"

@@ -13,20 +13,20 @@ class Hashing(Config):
 
     zero_fields: ClassVar[tuple[str, ...]] = ("seed",)
 
-    chunk: int = 64  # [tokens] a query attends to its own chunk of sorted tokens and the one before
+    chunk: int = 64  # [tokens] a query attends to its chunk of sorted tokens and the one before
     rounds: int = 1  # of hashing, each with rotations of its own
-    # The number of buckets as its factors, each even; none given: a power of two, near two a chunk.
+    # factors of the number of buckets, each even; (): a power of two, near two per chunk
     buckets: tuple[int, ...] = ()
-    dropout: float = 0.0  # rate, of the attention weights
-    seed: int = 1  # of the rotations outside of training, which draws new ones in each step
+    dropout: float = 0.0  # rate of the attention weights
+    seed: int = 1  # of the rotations outside training; training draws new ones each step
 
 
 @dataclasses.dataclass(frozen=True)
 class LocalChunks(Config):
     """Layers of "local": attention to the own chunk of positions and the one before."""
 
-    chunk: int = 64  # [tokens] of the row; a token attends to its own chunk and the one before
-    dropout: float = 0.05  # rate, of the attention weights
+    chunk: int = 64  # [tokens] a token attends to its chunk and the one before
+    dropout: float = 0.05  # rate of the attention weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,20 +41,19 @@ class ReformerConfig(ModelConfig):
     num_heads: int = 8
     head_width: int = 128  # of each attention head
     mlp: int = 4_096
-    # [tokens] for which a feed-forward network is computed at once; none: all of a row
+    # [tokens] computed at once by a feed-forward network; none: the row
     mlp_chunk: int | None = None
     dropout: float = 0.2
     epsilon: float = 1e-12
-    # True: the backward pass computes each layer's inputs from its outputs, so that memory does not
-    # grow with the depth (section 3).
+    # recompute each layer's inputs from its outputs: memory does not grow with depth (section 3)
     remat: bool = True
-    # The attention of each layer; the layers are repetitions of these.
+    # attention of each layer, repeated up to `depth`
     layers: tuple[Literal["local", "lsh"], ...] = ("local", "local", "lsh", "local")
-    hashing: Hashing = Hashing(256, 4, (512,), 0.1)  # of the layers of "lsh"
-    local: LocalChunks = LocalChunks(128, 0.2)  # of the layers of "local"
-    # Position p's embedding joins row p div C and column p mod C.
-    axial_shape: tuple[int, ...] = (128, 512)  # R and C
-    axial_widths: tuple[int, ...] = (256, 768)  # of both parts, which add up to the width
+    hashing: Hashing = Hashing(256, 4, (512,), 0.1)  # of the "lsh" layers
+    local: LocalChunks = LocalChunks(128, 0.2)  # of the "local" layers
+    # R and C: position p joins row p // C and column p % C
+    axial_shape: tuple[int, ...] = (128, 512)
+    axial_widths: tuple[int, ...] = (256, 768)  # of row and column parts; they sum to `width`
 
     def __post_init__(self) -> None:
         super().__post_init__()

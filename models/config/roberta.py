@@ -17,9 +17,7 @@ class RobertaConfig(EncoderConfig):
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {"first_position": ("pad", 1)}
 
     vocab: int = 50265
-    length: int = 512  # [tokens] the longest row, <s> and </s> included
-    # row of the position table for a row's first token: the id of the padding, 1 in its vocabulary,
-    # plus 1
-    first_position: int = 2
-    segments: int = 1  # number of token types: all tokens have the same one
+    length: int = 512  # [tokens] the longest row, special tokens included
+    first_position: int = 2  # position of a row's first token: the padding's id plus 1
+    segments: int = 1  # number of token types
     epsilon: float = 1e-5

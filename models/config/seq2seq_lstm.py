@@ -16,21 +16,16 @@ class Seq2SeqLstmConfig(ModelConfig):
     epsilon: ClassVar[float] = 0.0  # there is no norm
 
     vocab: int = 30_000
-    width: int = 1000  # cells of each layer, and of each direction of a bidirectional encoder
-    embedding: int = 620  # width of the embeddings, of the sources and of the targets
-    depth: int = 1  # [layers] of the encoder, and of the decoder
-    # order in which the encoder reads a source; backward: from its end, as the reversed sources of
-    # Sutskever et al. (2014)
+    width: int = 1000  # cells of each layer and direction
+    embedding: int = 620  # width of source and target embeddings
+    depth: int = 1  # [layers] of encoder and decoder each
+    # order in which the encoder reads; backward: from the end (Sutskever et al. 2014)
     direction: Literal["forward", "backward", "bidirectional"] = "bidirectional"
-    # attention score of a decoder state and an encoder state; additive: Bahdanau's decoder, which
-    # attends before each step; dot, general, concat: Luong's, which attends after it; none: no
-    # attention
+    # attention score; additive: Bahdanau's, before each step; dot, general, concat: Luong's, after
+    # it; none: no attention
     score: Literal["additive", "dot", "general", "concat"] | None = "additive"
-    # whether Luong's decoder also reads the attentional vector of the previous step
-    input_feeding: bool = True
-    mlp: int = 1000  # hidden units of the additive and concat scores
-    dropout: float = 0.0  # rate, of the embeddings, between layers, and before the logits
+    input_feeding: bool = True  # Luong's decoder also reads the previous attentional vector
+    mlp: int = 1000  # hidden units of additive and concat scores
+    dropout: float = 0.0  # rate of the embeddings, between layers, and before the logits
     scan: bool = False  # has no effect: positions are scanned, layers are not
-    # recompute each decoder position in the backward pass, instead of keeping the hidden layer of
-    # its scores
-    remat: bool = False
+    remat: bool = False  # recompute each decoder position in the backward pass, which saves memory

@@ -13,19 +13,17 @@ class SparseTransformerConfig(ModelConfig):
     module: ClassVar[str] = "sparse_transformer:SparseTransformer"
 
     vocab: int = 256
-    length: int = 12_288  # [tokens] the longest row
+    length: int = 12_288  # [tokens] the longest row, special tokens included
     width: int = 512
     depth: int = 30  # [layers] even, unless the patterns are merged
     num_heads: int = 8
     mlp: int = 2_048
-    dropout: float = 0.4  # rate, of the output of each sublayer (section 5.4)
-    # "fixed" suits text, "strided" rows with a period, such as images (sections 4.2 and 4.3).
+    dropout: float = 0.4  # rate of each sublayer's output (section 5.4)
+    # "fixed" suits text, "strided" rows with a period, such as images (section 4)
     pattern: Literal["strided", "fixed"] = "fixed"
     stride: int = 128  # [tokens] l, near the square root of the length
-    summary: int = 32  # [tokens] c, the keys of each block that later blocks attend to ("fixed")
-    # Head h attends to the subblock h mod `subblocks` of `summary` tokens, counted from the end of
-    # a block ("fixed", section 4.3).
+    summary: int = 32  # [tokens] c: keys of each block that later blocks attend to ("fixed")
+    # head h attends to subblock h mod `subblocks`, from the end of a block ("fixed")
     subblocks: int = 4
-    # Whether all heads attend to the union of both patterns; otherwise the layers alternate between
-    # them (section 5.1).
+    # all heads attend to both patterns; false: layers alternate between them (section 5.1)
     merged: bool = True

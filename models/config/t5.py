@@ -18,11 +18,11 @@ class T5Config(ModelConfig):
 
     vocab: int = 32128
     decoder_depth: int = 12  # [layers] of the decoder
-    head_width: int = 64  # of one attention head
-    gated: bool = False  # v1.1: true, a gated GELU instead of the ReLU
-    tied: bool = True  # whether the output shares the token embeddings; v1.1: false
+    head_width: int = 64  # of each attention head
+    gated: bool = False  # a gated GELU instead of the ReLU, as in v1.1
+    tied: bool = True  # the output shares the token embeddings; v1.1: false
     buckets: int = 32  # buckets of relative positions
-    max_distance: int = 128  # [tokens] distance from which on all positions share a bucket
+    max_distance: int = 128  # [tokens] distance beyond which positions share a bucket
     epsilon: float = 1e-6
 
     @property

@@ -13,7 +13,7 @@ class TextCnnConfig(WordEncoderConfig):
     module: ClassVar[str] = "textcnn:TextCnn"
 
     depth: int = 1  # [layers] of convolutions
-    windows: tuple[int, ...] = (3, 4, 5)  # [positions] that the filters of a layer read
+    windows: tuple[int, ...] = (3, 4, 5)  # [positions] read by the filters of a layer
     filters: int = 100  # of each window
     activation: Literal["relu", "tanh"] = "relu"  # of each layer
     pooling: Literal["max", "mean"] = "max"  # over the positions of the last layer

@@ -21,7 +21,7 @@ class TransformerConfig(ModelConfig):
     decoder_depth: int = 6  # [layers] of the decoder
     num_heads: int = 8
     mlp: int = 2048
-    attention_dropout: float = 0.0  # rate, of the attention weights; the paper has none
+    attention_dropout: float = 0.0  # rate of the attention weights
 
     @property
     def depths(self) -> tuple[int, ...]:

@@ -13,10 +13,9 @@ class Clusters:
     Grave et al. 2016; Baevski and Auli 2018, section 3.
     """
 
-    # the first id of each cluster but the first, ascending
+    # first id of each cluster but the first, ascending
     cutoffs: tuple[int, ...] = (20_000, 40_000, 200_000)
-    # factor by which each cluster's embeddings are narrower than the cluster's before
-    divisor: int = 1
+    divisor: int = 1  # each cluster's embeddings are narrower by this factor than the one before
 
     def __post_init__(self) -> None:
         if not self.cutoffs or list(self.cutoffs) != sorted(set(self.cutoffs)):
@@ -44,14 +43,12 @@ class TransformerXLConfig(ModelConfig):
     num_heads: int = 10
     head_width: int = 41  # of each attention head
     mlp: int = 2_100
-    attention_dropout: float = 0.0  # rate, of the attention weights
-    memory: int = 150  # [tokens] states of the previous segments that each layer reads
+    attention_dropout: float = 0.0  # rate of the attention weights
+    memory: int = 150  # [tokens] previous states that each layer reads
     clamp_len: int | None = None  # [tokens] longer distances count as this one; none: no limit
-    # whether every query attends to the same number of positions: the last `memory`, its own among
-    # them
-    same_length: bool = False
-    untie_r: bool = True  # each layer has biases u and v of its own
-    clusters: Clusters | None = Clusters()  # of the softmax; none: one softmax over all ids
+    same_length: bool = False  # each query attends to the last `memory` positions, itself included
+    untie_r: bool = True  # each layer has its own biases u and v
+    clusters: Clusters | None = Clusters()  # of the softmax; none: full softmax
 
     def __post_init__(self) -> None:
         super().__post_init__()

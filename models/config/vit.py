@@ -16,9 +16,8 @@ class VitConfig(PatchConfig):
 
     module: ClassVar[str] = "vit:VisionTransformer"
 
-    # what the head reads: "cls" the state of a class token; "mean" the mean of the patches' states,
-    # and then there is no class token (appendix D.3); "patches" the state of each patch, and then
-    # it scores mean colors instead of classes (appendix B.1.2)
+    # what the head reads: "cls" the class token; "mean" the mean patch, without a class token
+    # (appendix D.3); "patches" each patch, to score mean colors (appendix B.1.2)
     pooling: Literal["cls", "mean", "patches"] = "cls"
 
     @property

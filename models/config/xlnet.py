@@ -18,7 +18,7 @@ class XLNetConfig(EncoderConfig):
 
     vocab: int = 32_000
     length: int = 512  # [tokens] the longest text in which masks are filled
-    memory: int | None = None  # [tokens] states of the rows before that each layer reads; none: 0
+    memory: int | None = None  # [tokens] previous states that each layer reads; none: 0
     clamp_len: int | None = None  # [tokens] longer distances count as this one; none: no limit
 
     def __post_init__(self) -> None:

@@ -25,6 +25,7 @@ COMMAND = "describe --fields --page docs/configuration.md"
 MARKER = make_marker(COMMAND)
 SHARED_FROM = 3  # sections that have a field, from which on the page's first table describes it
 LONGEST_UNION = 6  # alternatives of a type that a table names
+IN_A_MIXTURE = "data.objective.parts.NAME.objective"  # every objective's other place
 
 
 class FieldPage(NamedTuple):
@@ -65,7 +66,7 @@ PAGES = (
         "data",
         "Data and pretraining objectives",
         "The section `data`, and the classes of `data.objective`. In a mixture an objective "
-        "stands at `data.objective.parts.NAME.objective`.",
+        f"stands at `{IN_A_MIXTURE}`.",
         lambda kind: kind is Data or (issubclass(kind, Objective) and not kind.reads_examples),
     ),
     FieldPage(
@@ -198,7 +199,7 @@ def format_section(
       notes: its fields.
       described: {field: the section that describes it, "" for the shared table}.
     """
-    where = ", ".join(f"`{place}`" for place in places)
+    where = ", ".join(f"`{place}`" for place in places if place != IN_A_MIXTURE)
     lines = [f"## {kind.__name__}", "", f"{where}: {inspect.getdoc(kind) or ''}", ""]
     elsewhere: dict[str, list[str]] = {}
     rows = []
@@ -218,8 +219,8 @@ def format_section(
 
 def format_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Return the lines of a Markdown table, and an empty one."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return [*(f"| {' | '.join(line)} |" for line in lines), ""]
+    head, *body = (f"| {' | '.join(line)} |" for line in (columns, *rows))
+    return [head, "|---" * len(columns) + "|", *body, ""]
 
 
 def format_own(note: FieldNote) -> tuple[str, ...]:
@@ -237,10 +238,11 @@ def format_shared(fact: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def shorten_type(kind: str) -> str:
-    """Return a type for a table: without articles, and a long union of classes in words."""
+    """Return a type for a table, without articles and `one of`; a long union becomes words."""
     if kind.count(" or ") > LONGEST_UNION:
         return "one of many classes"
-    return escape_cell(re.sub(r"\ban? ", "", kind))
+    kind = kind.replace("true or false", "bool")
+    return escape_cell(re.sub(r"\ban? |\bone of (?=')", "", kind))
 
 
 def escape_cell(text: str) -> str:

@@ -36,32 +36,27 @@ AttentionChoice: TypeAlias = Literal["auto", "plain", "splash", "cudnn", "row", 
 class Train:
     """The length of training, and how a step is computed."""
 
-    steps: int = 1_000_000  # [steps] Updates in total: the learning rate ends here.
+    steps: int = 1_000_000  # [steps] All updates; the learning rate ends here.
     # [steps] Stop earlier, for example to continue with longer rows; 0: at `steps`.
     stop_at_step: int = 0
     seed: int = 0  # Seed of parameters, dropout, order and masks.
-    # Parts of the global batch that are computed one after the other. The result is the same,
-    # because gradients are summed.
-    microbatches: int = 1
-    # Dtype of a step's computation. Parameters and optimizer state are always float32.
+    microbatches: int = 1  # Parts of the batch, computed one after the other, with the same result.
+    # Dtype of a step's computation. Parameters and optimizer state stay float32.
     compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    # Dtype in which devices sum their gradients, where `mesh.data` and `mesh.fsdp` alone exceed 1;
-    # none: `compute_dtype`, in which each device computes its own.
+    # Dtype in which devices sum gradients, if only `mesh.data` and `mesh.fsdp` exceed 1; none:
+    # `compute_dtype`.
     exchange_dtype: Literal["bfloat16", "float32"] | None = None
-    # What computes attention. auto: the kernel that the devices prefer, where it agrees with the
-    # plain equations on the run's shapes, else the next; plain: the equations, by XLA; else one
-    # kernel: splash, row or chunk on a TPU, cudnn on a GPU. A run that it cannot serve is refused.
+    # auto: the best kernel that agrees with the plain equations on the run's shapes; plain: the
+    # equations, by XLA; or one kernel: splash, row, chunk (TPU), cudnn (GPU), refused if it cannot
+    # serve the run.
     attention: AttentionChoice = "auto"
-    # Share of a label's probability that is spread evenly over all tokens, or classes, in training
-    # only (Szegedy et al. 2016, section 7). Labels of sentence pairs and of replaced tokens, and
-    # what a teacher predicts, are not smoothed.
+    # Share of a label's probability that training spreads over all tokens or classes (Szegedy et
+    # al. 2016, section 7). Sentence pairs, replaced tokens and a teacher's predictions are exempt.
     label_smoothing: float = 0.0
-    # Decay of the exponential moving average of the parameters, such as 0.9999; 0: no average.
-    # `average --ema` makes a workdir of the average, for evaluation and export. It is part of the
-    # optimizer's state, so a run cannot start or stop it later.
+    # Decay of the parameters' moving average, such as 0.9999, for `average --ema`; 0: none. A run
+    # cannot start or stop it later.
     ema_decay: float = 0.0
-    # [layers] Top layers of a fine-tuned encoder that are trained together with pooler and head; 0:
-    # no layer; none: the whole encoder.
+    # [layers] Top encoder layers that fine-tuning trains, besides pooler and head; none: all.
     trainable_layers: int | None = None
 
     def __post_init__(self) -> None:
@@ -96,30 +91,23 @@ class Train:
 class Guard:
     """The handling of steps that would harm training.
 
-    A step whose loss or gradients are not finite is always skipped: it changes nothing. After
-    `patience` skipped steps in a row the run returns to the last checkpoint before them and
-    continues with the data after them, as PaLM did (Chowdhery et al. 2022, section 5.1). If as
-    many are skipped again without a finite step saved in between, the run ends.
+    A step with a non-finite loss or gradient is always skipped. After `patience` skipped steps in a
+    row the run returns to the last checkpoint and continues with later data, as PaLM did (Chowdhery
+    et al. 2022, section 5.1). If as many are skipped again before a save, the run ends.
 
-    With `norm_factor`, a step is also skipped if its gradient norm is above `norm_factor` times the
-    mean of about the last `norm_window` accepted ones, once there are that many. It is off by
-    default, because `max_grad_norm` limits a single spike; OLMo 2 skips beyond 6 standard
-    deviations of 128.
+    With `norm_factor`, a step is also skipped if its gradient norm exceeds the mean of about the
+    last `norm_window` accepted ones by this factor.
     """
 
-    patience: int = (
-        10  # [steps] Skipped steps in a row after which the run returns to a checkpoint.
-    )
-    # A step is skipped if its gradient norm is above this many times the mean, such as 6; 0: no
-    # limit. The mean is part of the optimizer's state, so it cannot be turned on or off later.
+    patience: int = 10  # [steps] Skipped steps in a row before the run returns to a checkpoint.
+    # Skip a step whose gradient norm exceeds the mean by this factor, such as 6; 0: no limit. A run
+    # cannot turn it on or off later.
     norm_factor: float = 0.0
     norm_window: int = 100  # [steps] Length of the mean of gradient norms.
-    # [steps] Interval of the check that replicas on different devices have equal bits, which is
-    # also made before each save; 0: never.
+    # [steps] Interval at which replicas are compared, also before each save; 0: never.
     replicas: int = 1_000
-    # What to do with a run that cannot fit in the devices' memory: refuse it before anything is
-    # compiled, warn and start, or start without an estimate. What only may not fit is a warning,
-    # up to 64 times their memory.
+    # A run that cannot fit in memory: refuse it before compiling, warn and start, or do not
+    # estimate. A run that only may not fit gets a warning, up to 64 times the memory.
     memory_check: Literal["refuse", "warn", "off"] = "refuse"
 
     def __post_init__(self) -> None:
@@ -136,13 +124,12 @@ class Guard:
 class Mesh:
     """The number of devices along each axis; one of them may be -1: all remaining devices.
 
-    Rows are sharded over data and fsdp, parameters over fsdp and model. Between blocks the
-    positions of a row are sharded over `sequence`, for rows that are too long for one device.
+    Rows are sharded over data and fsdp, parameters over fsdp and model, the positions of long rows
+    over `sequence` between blocks.
     """
 
-    data: int = -1  # [devices] Data parallelism: replicas of the model, each with its own rows.
-    # [devices] Shards of parameters and optimizer state (FSDP); each also has its own rows.
-    fsdp: int = 1
+    data: int = -1  # [devices] Data parallelism: replicas, each with its own rows.
+    fsdp: int = 1  # [devices] Shards of parameters and optimizer state, each with its own rows.
     model: int = 1  # [devices] Shards of each layer's matrices (tensor parallelism).
     sequence: int = 1  # [devices] Shards of a row's positions between blocks.
 
@@ -168,13 +155,10 @@ class Evaluate:
     """The evaluation on the whole held-out part, every `every` steps and after the last."""
 
     every: int = 10_000  # [steps] Interval of evaluations; 0: never.
-    # Metrics of labels and answers in addition to the loss: pretrain/evaluation/task_metrics.py.
+    # Metrics of labels and answers, besides the loss.
     metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()
-    # [rows] Held-out rows whose masked tokens and predictions are recorded each time:
-    # docs/inside.md.
-    samples: int = 4
-    # Early stopping: evaluations in a row without a better checkpoint.best after which the run
-    # ends; 0: no early stopping.
+    samples: int = 4  # [rows] Held-out rows recorded with masks and predictions (docs/inside.md).
+    # End the run after so many evaluations without a better checkpoint.best; 0: never.
     patience: int = 0
 
     def __post_init__(self) -> None:
@@ -189,10 +173,10 @@ class Checkpoint:
     """
 
     every: int = 1_000  # [steps] Interval of saving.
-    keep: int = 3  # Number of newest checkpoints that are not deleted.
-    keep_every: int = 0  # [steps] Checkpoints at multiples of this are not deleted; 0: none.
-    # Metric whose best checkpoint is not deleted, among those saved at an evaluation: the lowest
-    # loss, or the highest of evaluate.metrics; '': none.
+    keep: int = 3  # Newest checkpoints to keep.
+    keep_every: int = 0  # [steps] Also keep multiples of this; 0: none.
+    # Also keep the checkpoint with the lowest loss or the highest metric of evaluate.metrics; '':
+    # none.
     best: Literal["", "loss", Metric] = ""
 
     def __post_init__(self) -> None:
@@ -210,9 +194,9 @@ class Limits:
 
     kernels: float = 600.0  # [seconds] Comparing one kernel with the plain equations.
     start: float = 0.0  # [seconds] Initialising or restoring parameters.
-    compile: float = 0.0  # [seconds] The first step after each start; hours for the largest models.
+    compile: float = 0.0  # [seconds] First step after each start; hours for the largest models.
     data: float = 1800.0  # [seconds] Waiting for one batch.
-    # [seconds] Waiting for one step of all hosts; for the first, this includes their compilation.
+    # [seconds] Waiting for one step of all hosts; the first includes compilation.
     step: float = 1800.0
     evaluate: float = (
         7200.0  # [seconds] One batch of an evaluation; the first includes compilation.
