@@ -34,13 +34,13 @@ class CausalLm(Objective):
     rendering: ClassVar[str] = "rendering:render_next_token_row"
     gaps: ClassVar[str] = "following"
     joins_texts: ClassVar[bool] = True
-    length: int = 1024  # L: tokens of a row, each followed by its label
+    length: int = 1024  # L: tokens of a row; each predicts the next
     # an end-of-text token separates documents; false for GPT (2018), whose vocabulary has none
     end_of_text: bool = True
     # "lanes": row i of a batch continues row i of the batch before, for a model with a state; the
     # end of a source that fills no row is skipped.
     order: Literal["shuffled", "lanes"] = "shuffled"
-    # on lanes: attention and state begin anew with each document, at its end-of-text token
+    # on lanes: attention and state restart with each document, at its end-of-text token
     separate_documents: bool = False
     # probability that a training row on lanes begins with a state of zeros
     zero_state_rate: float = 0.0

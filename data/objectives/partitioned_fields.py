@@ -41,7 +41,7 @@ class PartitionedFields(Objective):
     checks: ClassVar[str] = "article_checks:check_articles"
     rendering: ClassVar[str] = "rendering:render_next_token_row"
     trains_as: ClassVar[str] = "causal_lm"
-    length: int = 1024  # L: tokens of a row, each followed by its label
+    length: int = 1024  # L: tokens of a row; each predicts the next
     body: str = "body"  # the text of an article, never dropped; other fields are metadata
     drop_rate: float = 0.1  # probability that a metadata field is dropped
     body_only_rate: float = 0.35  # share of rows with the body alone

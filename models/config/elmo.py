@@ -24,7 +24,8 @@ class ElmoConfig(EncoderConfig):
     epsilon: ClassVar[float] = 0.0
     attention_dropout: ClassVar[float] = 0.0
 
-    vocab: int = 793_471  # [ids] targets, at most as many as the vocabulary has words
+    # [ids] words that are predicted, the first of the vocabulary; others count as [UNK] there
+    vocab: int = 793_471
     width: int = 512  # of a word, and of each direction's projected output
     depth: int = 2  # [layers] of each direction
     cells: int = 4096  # of each layer and direction
