@@ -23,7 +23,7 @@ from data.vocabulary.base import Vocabulary
 class CausalLm(Objective):
     """Rows of one stream of documents with the end-of-text token between them, as in GPT-2 and 3.
 
-    A row reads across its documents, whose end-of-text token tells them apart (Brown et al. 2020,
+    A row reads across its documents, which the end-of-text token separates (Brown et al. 2020,
     appendix B), unless `separate_documents` is set.
     """
 
