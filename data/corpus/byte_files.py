@@ -6,27 +6,16 @@ import io
 from collections.abc import Callable
 from typing import IO, Any, cast
 
+from data.corpus.other_formats import HEAD_BYTES, refuse_other_format
 from data.corpus.paths import as_path, is_remote
 
 BUFFER_BYTES = 1 << 20
-PROBED_BYTES = 1024  # of a file, in which a wide encoding without a mark is looked for
 # {first bytes of a file: its encoding}; UTF-32's mark begins with one of UTF-16.
 WIDE_MARKS = {
     b"\xff\xfe\0\0": "UTF-32",
     b"\0\0\xfe\xff": "UTF-32",
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
-}
-# {first bytes of a file: what it is}, of files that are not text.
-BINARY_BEGINNINGS = {
-    b"\x1f\x8b": "a gzip file; its name has to end in .gz",
-    b"\x28\xb5\x2f\xfd": "a zstd file; unpack it (zstd -d)",
-    b"\xfd7zXZ": "an xz file; unpack it (xz -d)",
-    b"BZh": "a bzip2 file; unpack it (bzip2 -d)",
-    b"PK\x03\x04": "a zip file; unpack it",
-    b"PAR1": "a Parquet file; write its texts as .jsonl",
-    b"ARROW1": "an Arrow file; write its texts as .jsonl",
-    b"%PDF-": "a PDF file; extract its text",
 }
 
 
@@ -48,22 +37,22 @@ def open_bytes(path: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], Calla
     return raw, raw.tell
 
 
-def refuse_binary(file: IO[bytes], path: str) -> None:
-    """Raise ValueError if a file, which is at its beginning, is of a kind that is not text."""
-    head = cast(Any, file).peek(PROBED_BYTES)[:PROBED_BYTES]
-    refuse_wide_encoding(head, path)
-    for beginning, kind in BINARY_BEGINNINGS.items():
-        if head.startswith(beginning):
-            raise ValueError(f"{path}: is not text but {kind}")
+def refuse_head(head: bytes, path: Any, takes_text: bool = False) -> None:
+    """Raise ValueError if the unpacked first bytes of a file are not of text in UTF-8.
 
-
-def refuse_wide_encoding(head: bytes, path: Any) -> None:
-    """Raise ValueError if the first bytes of a file are of UTF-16 or UTF-32."""
+    takes_text: whether formats of others that are text, such as FASTA, are read as they are.
+    """
+    refuse_other_format(head, path, takes_text)
     if encoding := find_wide_encoding(head):
         raise ValueError(
             f"{path}: is not UTF-8 text but {encoding}; rewrite it: "
             f"iconv -f {encoding} -t UTF-8 OLD > NEW"
         )
+
+
+def peek_head(file: IO[bytes]) -> bytes:
+    """Return the first bytes of a file that is at its beginning, and stay there."""
+    return cast(Any, file).peek(HEAD_BYTES)[:HEAD_BYTES]
 
 
 def find_wide_encoding(head: bytes) -> str | None:

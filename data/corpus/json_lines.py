@@ -16,7 +16,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from data.corpus.byte_files import PROBED_BYTES, refuse_wide_encoding
+from data.corpus.byte_files import refuse_head
+from data.corpus.other_formats import HEAD_BYTES, explain_line
 from data.corpus.paths import is_remote
 from data.corpus.untrusted import check_regular, find_excess_of_line
 
@@ -62,17 +63,21 @@ class BoundedText(io.TextIOWrapper):
 
 
 @contextlib.contextmanager
-def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[TextIO]:
+def open_text(
+    source: str | os.PathLike[str], newline: str = "", takes_text: bool = False
+) -> Iterator[TextIO]:
     """Open a UTF-8 text file; a file whose name ends in .gz is decompressed.
 
-      Args:
-        source: path of the file.
-        newline: as for the built-in `open`.
+    Args:
+      source: path of the file.
+      newline: as for the built-in `open`.
+      takes_text: whether formats of others that are text, such as FASTA, are read as they are.
 
-      Raises:
-        FileNotFoundError: if there is no such file.
-    ValueError: if it is a folder or a pipe, it is not UTF-8 (names the line, or the encoding if
-      it is UTF-16 or UTF-32), has too long a line, or the gzip data is broken.
+    Raises:
+      FileNotFoundError: if there is no such file.
+      ValueError: if it is a folder or a pipe, of another format (names it and a command), not UTF-8
+        (names the line, or the encoding if it is UTF-16 or UTF-32), has too long a line, or the
+        gzip data is broken.
     """
     path = pathlib.Path(source)
     if not path.exists():
@@ -84,21 +89,23 @@ def open_text(source: str | os.PathLike[str], newline: str = "") -> Iterator[Tex
     read: Any = gzip.open if path.suffix == ".gz" else open
     try:
         with read(path, "rb") as file:
-            refuse_wide_encoding(file.read(PROBED_BYTES), source)
+            refuse_head(file.read(HEAD_BYTES), source, takes_text)
         try:
             with BoundedText(read(path, "rb"), source, newline) as file:
                 yield file
         except UnicodeDecodeError as error:  # its position counts from a block, not from the file
             with read(path, "rb") as file:
-                number = next(
-                    number
+                number, line = next(
+                    (number, line)
                     for number, line in enumerate(file, 1)
                     if line.decode("utf-8", "ignore").encode() != line
                 )
-            raise ValueError(
-                f"{source}:{number}: not UTF-8 ({error.reason}); "
-                "`iconv -f ENCODING -t UTF-8` converts a file"
-            ) from error
+            remedy = (
+                "it has NUL bytes, so it is a binary file, not text"
+                if b"\0" in line
+                else "`iconv -f ENCODING -t UTF-8` converts a file"
+            )
+            raise ValueError(f"{source}:{number}: not UTF-8 ({error.reason}); {remedy}") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{source}: the gzip file is broken or cut off ({error})") from error
 
@@ -113,12 +120,14 @@ def read_lines(source: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
             yield place, line
 
 
-def read_all_lines(source: str | os.PathLike[str]) -> Iterator[tuple[str, str]]:
+def read_all_lines(
+    source: str | os.PathLike[str], takes_text: bool = False
+) -> Iterator[tuple[str, str]]:
     """Yield ("file:number", line without its end) of each line, blank ones as well.
 
-    Raises the errors of `open_text`.
+    Takes `takes_text`, and raises the errors, of `open_text`.
     """
-    with open_text(source, newline="\n") as file:
+    with open_text(source, newline="\n", takes_text=takes_text) as file:
         for number, line in enumerate(file, 1):
             # A concatenation of files may have a byte order mark in any line.
             yield f"{source}:{number}", line.removeprefix(BYTE_ORDER_MARK).rstrip("\r\n")
@@ -151,11 +160,18 @@ def parse_object(line: str, place: str) -> dict[str, Any]:
             else error
         )
         raise ValueError(
-            f"{place}: not JSON ({reason}); each line holds one whole object"
+            f"{place}: not JSON ({reason}); {_describe_records(line, place)}"
         ) from None
     if not isinstance(record, dict):
-        raise ValueError(f"{place}: expected a JSON object, not {line[:80]!r}")
+        raise ValueError(
+            f"{place}: expected a JSON object, not {line[:80]!r}; {_describe_records(line, place)}"
+        )
     return record
+
+
+def _describe_records(line: str, place: str) -> str:
+    """Return the rule of a file with an object a line or, if it is other JSON, a command."""
+    return explain_line(line, place.rpartition(":")[0]) or "each line holds one whole object"
 
 
 # ---- written by programs -----------------------------------------------------

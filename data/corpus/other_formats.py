@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import shlex
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from data.corpus.paths import is_remote
 
@@ -13,64 +15,173 @@ class OtherFormat(NamedTuple):
     """A format that others write.
 
     name: its name in a message.
-    command: a command with FILE, the file, and STEM, its name without the suffix.
+    command: a shell command with FILE, the file, and what it writes: TEXT.txt, TEXT.jsonl, UNPACKED
+      (a file of unknown content) or FOLDER. "": there is none.
     suffixes: the ends of its files' names.
-    magic: the first bytes of its files; b"": they have none.
+    beginning: a pattern of the first bytes of its files; b"": only the name tells.
+    is_text: whether a reader of text takes it as it is, if the user insists.
+    note: what a message says between name and command.
     """
 
     name: str
     command: str
     suffixes: tuple[str, ...]
-    magic: bytes = b""
+    beginning: bytes = b""
+    is_text: bool = False
+    note: str = ", which Cloze does not read:"
 
 
-PANDAS = 'python3 -c "import pandas, sys; pandas.read_{kind}(sys.argv[1]).to_json(sys.argv[2], '
-PANDAS += "orient='records', lines=True)\" FILE STEM.jsonl"
+# Python with pyarrow; one batch of rows is in memory at a time.
+PARQUET = 'python3 -c "import json, sys, pyarrow.parquet as table; [print(json.dumps(row, '
+PARQUET += "default=str)) for part in table.ParquetFile(sys.argv[1]).iter_batches() for row in "
+PARQUET += 'part.to_pylist()]" FILE > TEXT.jsonl'
+ARROW = 'python3 -c "import json, sys, pyarrow; file = pyarrow.ipc.open_{kind}(sys.argv[1]); '
+ARROW += '[print(json.dumps(row, default=str)) for row in file.read_all().to_pylist()]" '
+ARROW += "FILE > TEXT.jsonl"
 CSV = 'python3 -c "import csv, json, sys; [print(json.dumps(row)) for row in '
-CSV += 'csv.DictReader(sys.stdin)]" < FILE > STEM.jsonl'
-ARRAY = 'python3 -c "import json, sys; [print(json.dumps(row)) for row in json.load(sys.stdin)]" '
-ARRAY += "< FILE > STEM.jsonl"
-LINES = "awk '/^>/ { if (s) print s; s = \"\"; next } { s = s $0 } END { print s }' FILE > STEM.txt"
-FORMATS = (
-    OtherFormat("Parquet", PANDAS.format(kind="parquet"), (".parquet",), b"PAR1"),
-    OtherFormat("Arrow", PANDAS.format(kind="feather"), (".arrow", ".feather"), b"ARROW1"),
-    OtherFormat("CSV", CSV, (".csv",)),
-    OtherFormat("JSON that is no lines of JSON", ARRAY, (".json",)),
-    OtherFormat("Zstandard", "zstd -d FILE", (".zst",), b"\x28\xb5\x2f\xfd"),
-    OtherFormat("xz", "xz -dk FILE", (".xz",), b"\xfd7zXZ\x00"),
-    OtherFormat("bzip2", "bunzip2 -k FILE", (".bz2",), b"BZh"),
-    OtherFormat("FASTA", LINES, (".fasta", ".fa", ".faa", ".fna")),
-    OtherFormat("PDF", "pdftotext FILE STEM.txt", (".pdf",), b"%PDF"),
-    OtherFormat("Word, EPUB or HTML", "pandoc FILE -o STEM.txt", (".docx", ".epub", ".html")),
-    OtherFormat("a zip", "unzip FILE -d STEM", (".zip",), b"PK\x03\x04"),
-    OtherFormat("a tar", "mkdir STEM && tar -xf FILE -C STEM", (".tar", ".tgz", ".tar.gz")),
+CSV += 'csv.DictReader(sys.stdin)]" < FILE > TEXT.jsonl'
+# The rows are the whole value, or the first list of an object, such as {"data": [...]}.
+ROWS = 'python3 -c "import json, sys; top = json.load(sys.stdin); rows = top if isinstance(top, '
+ROWS += "list) else next((each for each in top.values() if isinstance(each, list)), [top]); "
+ROWS += '[print(json.dumps(row)) for row in rows]" < FILE > TEXT.jsonl'
+SQUAD = (
+    "python3 -c \"import json, sys; [print(json.dumps({'text': one['context']})) for article in "
 )
-LONGEST_MAGIC = max(len(known.magic) for known in FORMATS)
+SQUAD += "json.load(sys.stdin)['data'] for one in article['paragraphs']]\" < FILE > TEXT.jsonl"
+LINES = "awk '/^>/ { if (s) print s; s = \"\"; next } { s = s $0 } END { print s }' FILE > TEXT.txt"
+SQUAD_BEGINNING = rb'\s*\{(?s:.*?)"data"\s*:\s*\[(?s:.*?)"(?:paragraphs|qas)"\s*:\s*\['
+FORMATS = (
+    OtherFormat("Parquet", PARQUET, (".parquet",), b"PAR1"),
+    OtherFormat("Arrow", ARROW.format(kind="file"), (".feather",), b"ARROW1"),
+    OtherFormat("a stream of Arrow", ARROW.format(kind="stream"), (".arrow",), rb"\xff{4}"),
+    OtherFormat("CSV", CSV, (".csv",)),
+    OtherFormat(
+        "SQuAD's JSON",
+        SQUAD,
+        (),
+        SQUAD_BEGINNING,
+        is_text=True,
+        note="; models that answer questions read it with --as json. Its contexts as texts:",
+    ),
+    JSON_ROWS := OtherFormat("JSON that is no lines of JSON", ROWS, (".json",)),
+    OtherFormat("Zstandard", "zstd -dc FILE > UNPACKED", (".zst",), rb"\x28\xb5\x2f\xfd"),
+    OtherFormat("xz", "xz -dc FILE > UNPACKED", (".xz",), rb"\xfd7zXZ\x00"),
+    OtherFormat("bzip2", "bzip2 -dc FILE > UNPACKED", (".bz2",), rb"BZh[1-9]"),
+    GZIP := OtherFormat(
+        "gzip without .gz in its name", "gzip -dc FILE > UNPACKED", (), rb"\x1f\x8b"
+    ),
+    OtherFormat(
+        "FASTA",
+        LINES,
+        (".fasta", ".fa", ".faa", ".fna"),
+        rb">\S[^\n]*\r?\n[A-Z*-]{10,}\r?(?:\n|$)",
+        is_text=True,
+    ),
+    OtherFormat("PDF", "pdftotext FILE TEXT.txt", (".pdf",), b"%PDF-"),
+    OtherFormat("Word, EPUB or HTML", "pandoc FILE -o TEXT.txt", (".docx", ".epub", ".html")),
+    OtherFormat("a zip", "unzip FILE -d FOLDER", (".zip",), rb"PK\x03\x04"),
+    OtherFormat(
+        "a tar",
+        "mkdir FOLDER && tar -xf FILE -C FOLDER",
+        (".tar", ".tgz", ".tar.gz"),
+        rb"(?s:.{257})ustar",
+    ),
+    OtherFormat(
+        "a picture",
+        "",
+        (".png", ".jpg", ".jpeg"),
+        rb"\x89PNG|\xff\xd8\xff",
+        note=", not text; `prepare-images` reads a folder of pictures",
+    ),
+    OtherFormat(
+        "MIDI", "", (".mid", ".midi"), b"MThd", note=", not text; `prepare-music` reads it"
+    ),
+    OtherFormat("a NumPy array", "", (".npy",), rb"\x93NUMPY", note=", not text"),
+)
+TABLES = (".jsonl", ".tsv", ".csv")  # ends of the names of files that have columns
+HEAD_BYTES = 1024  # of a file, in which a format is looked for
+
+
+def identify_head(head: bytes) -> OtherFormat | None:
+    """Return the format of a file by its first HEAD_BYTES bytes."""
+    return next(
+        (known for known in FORMATS if known.beginning and re.match(known.beginning, head)), None
+    )
+
+
+def refuse_other_format(head: bytes, name: Any, takes_text: bool = False) -> None:
+    """Raise ValueError if the unpacked first bytes of a file are of a format that is not read.
+
+    takes_text: whether formats that are text are taken as they are.
+    """
+    known = identify_head(head)
+    if known and not (takes_text and known.is_text):
+        own = pathlib.Path(str(name).removesuffix(".gz")).suffix
+        wanted = (own,) if own in TABLES else (".txt",)
+        raise ValueError(f"{name}: {explain_format(known, name, wanted)}")
+
+
+def explain_line(line: str, name: Any) -> str:
+    """Return what a file is, and a command, if a line that is no record is of other JSON; or "".
+
+    A list, the first line of an object over many lines, and an object that holds the records.
+    """
+    is_json = re.match(r'\s*(?:\[|\{\s*$|\{[^\[]*"\s*:\s*\[\s*\{)', line)
+    return explain_format(JSON_ROWS, name) if is_json else ""
+
+
+def explain_record(record: Mapping[str, Any], name: Any) -> str:
+    """Return what a file is, and a command, if a record without texts holds the records; or ""."""
+    holds = any(
+        isinstance(value, list) and value and isinstance(value[0], dict)
+        for value in record.values()
+    )
+    return explain_format(JSON_ROWS, name) if holds else ""
 
 
 def find_other_format(name: str) -> OtherFormat | None:
-    """Return the format of a file by the end of its name or, on this machine, its first bytes."""
-    lower = name.lower()
-    for known in FORMATS:
-        if lower.endswith(known.suffixes):
-            return known
+    """Return the format of a file by its first bytes, on this machine, or the end of its name."""
     path = pathlib.Path(name)
-    if is_remote(name) or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        start = file.read(LONGEST_MAGIC)
-    return next((known for known in FORMATS if known.magic and start.startswith(known.magic)), None)
+    if not is_remote(name) and path.is_file():
+        with path.open("rb") as file:
+            known = identify_head(file.read(HEAD_BYTES))
+        if known and not (known is GZIP and name.endswith(".gz")):
+            return known
+    lower = name.lower()
+    return next((known for known in FORMATS if lower.endswith(known.suffixes or ("\0",))), None)
 
 
-def explain_other_format(name: str) -> str:
-    """Return what a file is and the command that makes a file of it that Cloze reads; or ""."""
+def explain_other_format(name: str, wanted: Collection[str] = (".txt",)) -> str:
+    """Return what a file is and the command that makes a file of it that Cloze reads; or "".
+
+    Args:
+      name: its path.
+      wanted: ends of the names of the files that the caller reads.
+    """
     known = find_other_format(name)
-    if known is None:
-        return ""
-    suffix = next((end for end in known.suffixes if name.lower().endswith(end)), "")
-    stem = name[: len(name) - len(suffix)] if suffix else f"{name}.out"
-    words = {"FILE": shlex.quote(name)}
-    command = known.command.replace("FILE", words["FILE"])
-    for end in (".jsonl", ".txt", ""):
-        command = command.replace(f"STEM{end}", shlex.quote(f"{stem}{end}"))
-    return f"it is {known.name}, which Cloze does not read: {command}"
+    return explain_format(known, name, wanted) if known else ""
+
+
+def explain_format(known: OtherFormat, name: Any, wanted: Collection[str] = (".txt",)) -> str:
+    """Return the explanation of a file whose format is known; see `explain_other_format`."""
+    path, unpack = str(name), ""
+    if path.endswith(".gz") and not path.lower().endswith(known.suffixes or ("\0",)):
+        unpack = f"gunzip -k {shlex.quote(path)} && "
+        path = path.removesuffix(".gz")
+    if not known.command:
+        return f"it is {known.name}{known.note}"
+    if "TEXT.txt" in known.command and ".txt" not in wanted:
+        return f"it is {known.name}, which has no columns: write a file of {' or '.join(wanted)}"
+    suffix = next((end for end in known.suffixes if path.lower().endswith(end)), "")
+    own = suffix or pathlib.Path(path).suffix
+    stem = path[: len(path) - len(own)]
+    stem = stem if suffix else f"{stem}.new"  # never the file itself
+    command = unpack + known.command.replace("FILE", shlex.quote(path))
+    for mark, made in (
+        ("TEXT.jsonl", f"{stem}.jsonl"),
+        ("TEXT.txt", f"{stem}.txt"),
+        ("UNPACKED", stem if suffix else stem + own),
+        ("FOLDER", stem),
+    ):
+        command = command.replace(mark, shlex.quote(made))
+    return f"it is {known.name}{known.note} {command}"

@@ -18,7 +18,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
-from data.corpus.byte_files import BUFFER_BYTES, open_bytes, refuse_binary
+from data.corpus.byte_files import BUFFER_BYTES, open_bytes, peek_head, refuse_head
+from data.corpus.other_formats import explain_line
 from data.corpus.record_texts import NOT_UTF8, extract_texts, join_article, join_pair
 from data.corpus.untrusted import find_excess_of_line
 
@@ -52,6 +53,7 @@ def read_file(
     stop: int | None,
     field: str,
     skips_bad: bool = False,
+    takes_text: bool = False,
 ) -> Iterator[RawDocument]:
     """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
 
@@ -63,15 +65,17 @@ def read_file(
       field: name of the JSON field with the text, or the names, separated by commas, of the two
         fields of a pair or of the fields of an article.
       skips_bad: whether a line that is no record gives an empty document, instead of an error.
+      takes_text: whether formats of others that are text, such as FASTA, are read as they are.
 
     Raises:
-      ValueError: if a document cannot be read; the message names the file and the line.
+      ValueError: if the file is of another format, or a document cannot be read; the message names
+        the file and the line.
     """
     with contextlib.ExitStack() as stack:
         file, consumed = open_bytes(path, stack)
         try:
             if not start:
-                refuse_binary(file, path)
+                refuse_head(peek_head(file), path, takes_text)
             yield from FORMAT_READERS[file_format](
                 _LineReader(file, path, start, stop, skips_bad), consumed, field
             )
@@ -229,7 +233,8 @@ def _read_records(
             raw, repair = parse(line, field)
         except ValueError as error:
             if not lines.skips_bad:
-                raise lines.make_error(str(error)) from error
+                hint = explain_line(line.decode("utf-8", "replace"), lines.path)
+                raise lines.make_error("; ".join(filter(None, (str(error), hint)))) from error
             raw, repair = b"", BAD_RECORDS
         yield RawDocument(raw, number, bytes_read, repair)
 

@@ -51,6 +51,7 @@ class InputChunk:
         of a pair or of the fields of an article.
       has_pairs: whether each document is a pair.
       skips_bad: whether a line of a file that is no record is an empty document, not an error.
+      takes_text: whether formats of others that are text, such as FASTA, are read as they are.
     """
 
     file_format: str
@@ -61,6 +62,7 @@ class InputChunk:
     field: str = "text"
     has_pairs: bool = False
     skips_bad: bool = False
+    takes_text: bool = False
 
     @property
     def article_fields(self) -> tuple[str, ...]:
@@ -225,7 +227,15 @@ def split_source(
             continue
         file_format = choose_reader(path, source.document, source.file_format)
         chunk = InputChunk(
-            file_format, path, 0, None, file_bytes, source.field, pairs, source.skips_bad
+            file_format,
+            path,
+            0,
+            None,
+            file_bytes,
+            source.field,
+            pairs,
+            source.skips_bad,
+            takes_text=source.file_format is not None,
         )
         if path.endswith(".gz") or file_format == "file":
             yield chunk
@@ -248,7 +258,13 @@ def read_chunk(chunk: InputChunk) -> Iterator[readers.RawDocument]:
             split_field_names(chunk.field, chunk.has_pairs),
         )
     return readers.read_file(
-        chunk.path, chunk.file_format, chunk.start, chunk.stop, chunk.field, chunk.skips_bad
+        chunk.path,
+        chunk.file_format,
+        chunk.start,
+        chunk.stop,
+        chunk.field,
+        chunk.skips_bad,
+        chunk.takes_text,
     )
 
 

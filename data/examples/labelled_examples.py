@@ -22,13 +22,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.corpus.json_lines import open_text, parse_object, read_lines
-from data.corpus.other_formats import explain_other_format
+from data.corpus.other_formats import explain_other_format, explain_record
 from data.corpus.sentences import WHITESPACE
 from data.examples.bad_examples import BadExamples, guard_example, raise_if_empty
 from data.examples.file_formats import describe_remedy, find_suffix
 from data.examples.tables import find_newline, read_table
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
+COLUMNS_REMEDY = "--columns names the texts and the label for `finetune`; "
+COLUMNS_REMEDY += "`evaluate` reads the columns of the run"
 MAX_SCORE = float(np.finfo(np.float32).max)
 # As in `prepare`: control characters become blanks, and the code point that no text may hold is
 # replaced.
@@ -116,7 +118,7 @@ def read_records(
         raise ValueError(
             f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, "
             "or one of these and .gz, or tfds:NAME; "
-            f"{explain_other_format(source) or describe_remedy(SUFFIXES)}"
+            f"{explain_other_format(source, SUFFIXES) or describe_remedy(SUFFIXES)}"
         )
     if suffix == ".jsonl":
         for place, line in read_lines(source):
@@ -139,8 +141,7 @@ def _make_example(
             known = ", ".join(map(repr, record))[:200]
             raise ValueError(
                 f"{place}: no column {name!r}; there are {known}. "
-                "--columns names the texts and the label for `finetune`; `evaluate` reads the "
-                "columns of the run"
+                f"{explain_record(record, place.rpartition(':')[0]) or COLUMNS_REMEDY}"
             )
     named = {f"{place}: column {name!r}": record[name] for name in columns.texts}
     texts = parse_texts(named)

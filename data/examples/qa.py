@@ -98,7 +98,7 @@ def read_records(
     if find_suffix(source, file_format) != ".json":
         yield from labelled_examples.read_records(source, bad, file_format)
         return
-    with open_text(source) as file:
+    with open_text(source, takes_text=True) as file:
         text = file.read().removeprefix(BOM.decode())
     if (count := count_marks(text.encode("utf-8", "surrogatepass"))) > MAX_VALUES:
         raise ValueError(f"{source}: {describe_excess(count, MAX_VALUES)}")

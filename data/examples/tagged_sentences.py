@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from data.corpus.json_lines import open_text
+from data.corpus.other_formats import explain_other_format
 from data.examples import tag_schemes
 from data.examples.bad_examples import BadExamples, guard_example, keep_good, raise_if_empty
 from data.examples.example_store import ExampleStore
@@ -33,6 +34,7 @@ from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
 COLUMN_SUFFIXES = (".conll", ".txt", ".tsv")  # of files of columns; other files have records
+TAGGED_SUFFIXES = (".conll", ".jsonl")  # that an error proposes
 USUAL_KEYS = (("words", "tags"), ("tokens", "tags"), ("tokens", "ner_tags"), ("words", "ner_tags"))
 
 
@@ -64,7 +66,7 @@ def read_sentences(
         raise ValueError(
             f"{source}: tagged text is a file of columns, which ends in "
             f"{', '.join(COLUMN_SUFFIXES)}, or .jsonl, or one of these and .gz; "
-            f"{describe_remedy(COLUMN_SUFFIXES[:1] + ('.jsonl',))}"
+            f"{explain_other_format(source, TAGGED_SUFFIXES) or describe_remedy(TAGGED_SUFFIXES)}"
         )
     if suffix in COLUMN_SUFFIXES:
         if columns:

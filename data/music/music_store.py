@@ -47,18 +47,23 @@ class MusicRequest:
     encoding: a key of `data.music.encodings.ENCODINGS`.
     transpose: training rows are transposed by up to so many semitones, up or down.
     held_out: the share of the pieces in the held-out split, chosen by a hash of their notes.
+    on_bad_file: `skip` leaves out and counts files that are not MIDI, or out of bounds; `refuse`
+      stops with an error.
     """
 
     sources: tuple[str, ...]
     encoding: str = "voices"
     transpose: int = 5
     held_out: float = 0.1
+    on_bad_file: str = "refuse"
 
     def __post_init__(self) -> None:
         if not 0 <= self.transpose <= MAX_TRANSPOSE:
             raise ValueError(f"--transpose {self.transpose}: from 0 to {MAX_TRANSPOSE} semitones")
         if not 0 < self.held_out < 1:
             raise ValueError(f"--held-out {self.held_out}: a share between 0 and 1")
+        if self.on_bad_file not in ("refuse", "skip"):
+            raise ValueError(f"--on-bad-file {self.on_bad_file}: refuse or skip")
         check_distinct(self.sources)
 
 
@@ -151,7 +156,8 @@ def write_music_store(
     """Write a store of music, and open it.
 
     Pieces with the same notes, transposed or not, are in the same split. A piece that the encoding
-    cannot express is left out, and counted.
+    cannot express is left out, and counted, as is a file that cannot be read if the request skips
+    it.
 
     Args:
       request: what is written.
@@ -162,23 +168,21 @@ def write_music_store(
     Raises:
       FileExistsError: there is something at `output`.
       FileNotFoundError: a source does not exist, or has no MIDI files.
-      ValueError: a file is not MIDI, or a split has no piece.
+      ValueError: a file is not MIDI and not skipped, or a split has no piece.
     """
     check_new_store(output, overwrite)
-    encoding, noted = ENCODINGS[request.encoding], collections.Counter()
-    vocabulary, first = make_vocabulary(request.encoding), {}
+    encoding, omitted = ENCODINGS[request.encoding], _Omitted(request.on_bad_file)
+    vocabulary = make_vocabulary(request.encoding)
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         for name in request.sources:
             count = 0
             writer.begin_source(name)
             report(f"reading {name}")
-            for piece in _read_source(name, encoding):
+            for piece in _read_source(name, encoding, omitted):
                 try:
                     ids = encoding.encode(piece)
                 except ValueError as error:
-                    reason = str(error).removeprefix(f"{piece.name}: ")
-                    noted[reason] += 1
-                    first.setdefault(reason, piece.name)
+                    omitted.add(str(error).removeprefix(f"{piece.name}: "), piece.name)
                     continue
                 split = "heldout" if _is_held_out(ids, encoding, request.held_out) else "train"
                 length = np.array([len(ids)])
@@ -186,14 +190,44 @@ def write_music_store(
                 writer.add_lines(split, "pieces.txt", [" ".join(piece.name.split())])
                 count += 1
             report(f"{name}: {count:,} pieces")
-        _check_splits(writer, request, noted)
+        _check_splits(writer, request, omitted.counts)
         tokens = [np.diff(source["train"]["tokens"])[0] for source in writer.sources]
         writer.finish(
             [float(count / sum(tokens)) for count in tokens],
             music=dataclasses.asdict(request),
-            noted={key: {"count": noted[key], "first": first[key]} for key in sorted(noted)},
+            noted=omitted.describe(),
         )
     return MusicStore.open(output)
+
+
+class _Omitted:
+    """Counts the pieces that are left out, by reason, and remembers the first of each."""
+
+    def __init__(self, on_bad_file: str) -> None:
+        self.on_bad_file = on_bad_file
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.first: dict[str, str] = {}
+
+    def add(self, reason: str, name: str) -> None:
+        self.counts[reason] += 1
+        self.first.setdefault(reason, name)
+
+    def add_bad_file(self, error: ValueError, name: str) -> None:
+        """Count a file that cannot be read, or raise its error unless such files are skipped."""
+        if self.on_bad_file == "refuse":
+            raise ValueError(
+                f"{error}; --on-bad-file skip leaves out such files and counts them"
+            ) from error
+        # The end of a reason is of the library, and differs from file to file.
+        reason, _, _ = str(error).removeprefix(name).strip(": ").partition(": ")
+        self.add(reason, name)
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Return {reason: {"count", "first"}}."""
+        return {
+            key: {"count": self.counts[key], "first": self.first[key]}
+            for key in sorted(self.counts)
+        }
 
 
 def advise_encoding(encoding: str, reasons: Iterable[str]) -> str:
@@ -220,13 +254,18 @@ def _check_splits(writer: StoreWriter, request: MusicRequest, noted: Mapping[str
             )
 
 
-def _read_source(name: str, encoding: MusicEncoding) -> Iterator[Piece]:
-    """Yield the pieces of a source."""
+def _read_source(name: str, encoding: MusicEncoding, omitted: _Omitted) -> Iterator[Piece]:
+    """Yield the pieces of a source; files that cannot be read go to `omitted`."""
     if name == CHORALES:
         yield from read_chorales(list_chorales(), encoding.unit)
         return
     for path in list_midi_files(pathlib.Path(name)):
-        yield read_midi(path, encoding.unit)
+        try:
+            piece = read_midi(path, encoding.unit)
+        except ValueError as error:
+            omitted.add_bad_file(error, str(path))
+            continue
+        yield piece
 
 
 def list_midi_files(path: pathlib.Path) -> list[pathlib.Path]:

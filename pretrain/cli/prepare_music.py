@@ -41,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of the pieces in the held-out split, chosen by a hash of their notes "
         "(default: %(default)s)",
     )
+    parser.add_argument(
+        "--on-bad-file",
+        choices=("refuse", "skip"),
+        default="refuse",
+        help="what to do with a MIDI file that cannot be read: stop with an error that names it, "
+        "or leave it out and count it (default: %(default)s)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing store")
 
 
@@ -49,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     from data.music.music_store import CHORALES, MusicRequest, advise_encoding, write_music_store
 
     check_local(args.output, "the store")
-    request = MusicRequest(tuple(args.sources), args.encoding, args.transpose, args.held_out)
+    request = MusicRequest(
+        tuple(args.sources), args.encoding, args.transpose, args.held_out, args.on_bad_file
+    )
     needed = {"music21" if name == CHORALES else "mido" for name in args.sources}
     check_libraries(needed)
     store = write_music_store(request, pathlib.Path(args.output), args.overwrite, report=print)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from data.corpus.json_lines import read_all_lines, read_json_lines
+from data.corpus.other_formats import explain_other_format, explain_record
 from data.examples.file_formats import find_suffix
 from data.mixed import Mixed
 from data.objectives.objective import Objective
@@ -53,9 +54,10 @@ def get_text(record: Mapping[str, Any], place: str) -> str:
       ValueError: it has none, or one with an unpaired surrogate; begins with the place.
     """
     if not isinstance(record.get("text"), str):
+        hint = explain_record(record, place.rpartition(":")[0])
         raise ValueError(
             f"{place}: expected an object with the field text, a string; this has "
-            f"{', '.join(map(repr, record))[:200]}"
+            f"{', '.join(map(repr, record))[:200]}{hint and f'; {hint}'}"
         )
     check_characters(record["text"], f"{place}: the field text")
     return record["text"]
@@ -94,12 +96,15 @@ def iterate_records(
     elif suffix in readers:
         yield from readers[suffix](str(path))
     elif suffix in SPECIAL_SUFFIXES:
+        hint = explain_other_format(str(path))
         raise ValueError(
             f"{path}: {SPECIAL_SUFFIXES[suffix]}; this one reads {', '.join(readers)}, or any "
-            "other file as a text a line"
+            f"other file as a text a line{hint and f'; {hint}'}"
         )
     else:
-        for place, line in read_all_lines(path):
+        if file_format is None and (hint := explain_other_format(str(path))):
+            raise ValueError(f"{path}: {hint}; --as txt reads a text a line")
+        for place, line in read_all_lines(path, takes_text=file_format is not None):
             yield place, {"text": line} if line.strip() else BLANK_LINE
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from data.corpus import json_lines, untrusted
-from data.corpus.byte_files import find_wide_encoding, open_bytes, refuse_binary
+from data.corpus.byte_files import find_wide_encoding, open_bytes, peek_head, refuse_head
 from data.corpus.json_lines import (
     format_json,
     format_json_lines,
@@ -130,7 +130,7 @@ def test_a_wide_encoding_is_named(tmp_path, encoding, suffix):
 def read_documents(path):
     with contextlib.ExitStack() as stack:
         file, _ = open_bytes(str(path), stack)
-        refuse_binary(file, str(path))
+        refuse_head(peek_head(file), str(path))
         yield from file
 
 

@@ -207,9 +207,27 @@ def test_sources_that_have_no_pieces_are_refused(tmp_path, folder):
         write(str(folder), f"{folder}/")
     broken = tmp_path / "broken.mid"
     broken.write_text("no music")
-    with pytest.raises(ValueError, match=r"broken\.mid is not a MIDI file that can be read"):
+    message = r"broken\.mid is not a MIDI file that can be read.*; --on-bad-file skip leaves out"
+    with pytest.raises(ValueError, match=message):
         write(str(folder), str(broken))
     assert not (tmp_path / "store").exists()
+
+
+def test_files_that_cannot_be_read_are_left_out_and_counted_where_the_request_skips_them(
+    tmp_path, folder
+):
+    """Large collections have hundreds, each with another message of the library."""
+    for name, content in (("a", b"no music, but long enough"), ("b", b""), ("c", b"MThd\0")):
+        (folder / f"bad {name}.mid").write_bytes(content)
+    request = MusicRequest((str(folder),), held_out=0.2, on_bad_file="skip")
+    store = write_music_store(request, tmp_path / "store")
+    entry = {"count": 3, "first": str(folder / "bad a.mid")}
+    assert store.manifest["noted"] == {"is not a MIDI file that can be read": entry}
+    for path in folder.glob("bad*"):
+        path.unlink()
+    whole = MusicRequest((str(folder),), held_out=0.2)
+    expected = write_music_store(whole, tmp_path / "whole").manifest["splits"]
+    assert store.manifest["splits"] == expected
 
 
 def test_pieces_of_other_voices_are_left_out_and_counted(tmp_path, folder):

@@ -11,7 +11,7 @@ from data.objectives import CausalLm
 from models.config.music_transformer import MusicTransformerConfig
 from pretrain.__main__ import main
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
-from tests.data.music.midi import make_chorale, write_chorales
+from tests.data.music.midi import make_chorale, make_midi, make_voice, write_chorales
 from tests.pretrain.training.recurrent_runs import check_killed_run
 
 
@@ -93,6 +93,25 @@ def test_what_cannot_be_continued_is_one_error(workdir, tmp_path, capsys):
     assert main(["prepare-music", str(tmp_path), "--output", str(tmp_path / "store")]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "none.mid is not a MIDI file" in line and not (tmp_path / "store").exists()
+
+
+def test_prepare_music_counts_what_it_leaves_out_and_names_the_other_encoding(tmp_path, capsys):
+    """The error without enough pieces has the same counts."""
+    midi = write_chorales(tmp_path / "midi")
+    (midi / "duet.mid").write_bytes(make_midi(make_voice([60]), make_voice([50])))
+    (midi / "none.mid").write_text("no music at all")
+    options = ["--output", str(tmp_path / "store"), "--held-out", "0.2"]
+    assert main(["prepare-music", str(midi), *options, "--on-bad-file", "skip"]) == 0
+    out = capsys.readouterr().out
+    assert f"1 left out: 2 voices with notes, not 4 (first: {midi / 'duet.mid'})" in out
+    assert f"1 left out: is not a MIDI file that can be read (first: {midi / 'none.mid'})" in out
+    assert "--encoding events reads pieces of any number of voices" in out
+    sources = [str(midi / "duet.mid"), str(midi / "none.mid")]
+    options = ["--output", str(tmp_path / "another"), "--on-bad-file", "skip"]
+    assert main(["prepare-music", *sources, *options]) == 2
+    error = capsys.readouterr().err
+    assert "left out 1: 2 voices" in error and "left out 1: is not a MIDI file" in error
+    assert "--encoding events" in error
 
 
 def test_a_missing_library_is_named_with_its_remedy(monkeypatch, tmp_path, capsys):
