@@ -18,8 +18,8 @@ class OtherFormat(NamedTuple):
     command: a shell command with FILE, the file, and what it writes: TEXT.txt, TEXT.jsonl, UNPACKED
       (a file of unknown content) or FOLDER. "": there is none.
     suffixes: the ends of its files' names.
-    beginning: a pattern of the first bytes of its files; b"": only the name tells.
-    is_text: whether a reader of text takes it as it is, if the user insists.
+    beginning: a pattern of the first bytes of its files; b"": only the name says it.
+    is_text: whether a reader of text takes it as it is with `--as`.
     note: what a message says between name and command.
     """
 

@@ -35,6 +35,7 @@ UNUSED_PIECE = re.compile(r"\[unused\d+\]\Z|madeupword\d+\Z")
 WORD_MARKS = "▁Ġ"  # how pieces of SentencePiece and of byte-level BPE write a blank
 BLANK_SIGN = "␣"  # how a token of blanks is shown
 SPACE_SIGNS = {"\n": "⏎", "\r": "␍", "\t": "⇥"}  # how other white space is shown
+SPACE_CODES = str.maketrans(SPACE_SIGNS)
 # A text whose normalized form is part of the fingerprint.
 PROBE_TEXT = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"
 
@@ -197,18 +198,19 @@ class Vocabulary(abc.ABC):
         return bool(piece) and not piece.strip(WORD_MARKS) and not self.decode([token_id]).strip()
 
     def format_token(self, token_id: int) -> str:
-        """Return the text of one id as a reader sees it: a token of white space by its signs.
+        """Return the text of one id as a reader sees it, without the blanks around it.
 
-        `␣` is a blank, `⏎` the end of a line, `⇥` a tab. A token without a text of its own, such as
-        a part of a character, is shown by its piece.
+        `⏎` is the end of a line and `⇥` a tab, wherever they are in the token; `␣` is a blank of a
+        token of blanks. A token without a text of its own, such as a part of a character, is shown
+        by its piece.
         """
         piece = self.pieces[token_id]
         if self.is_blank(token_id):
             return BLANK_SIGN * len(piece)
         whole = self.decode([token_id])
-        text = whole.strip()
-        if whole and not text and not self.special[token_id]:
+        if whole and not whole.strip() and not self.special[token_id]:
             return "".join(SPACE_SIGNS.get(character, BLANK_SIGN) for character in whole)
+        text = show_line_ends(whole)
         return piece if not text or "\ufffd" in text else text.removeprefix("##")
 
     @abc.abstractmethod
@@ -247,6 +249,11 @@ class Vocabulary(abc.ABC):
     def __repr__(self) -> str:
         fields = f"kind={self.kind!r}, size={self.size}, fingerprint={self.fingerprint!r}"
         return f"{type(self).__name__}({fields})"
+
+
+def show_line_ends(text: str) -> str:
+    """Return a text with signs for line ends and tabs, such as `.⏎`, and no blanks around it."""
+    return text.translate(SPACE_CODES).strip()
 
 
 def identify_encoding(encoding: Any) -> dict[str, str]:

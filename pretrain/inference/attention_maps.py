@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from data.vocabulary.base import Vocabulary
+from data.vocabulary.base import Vocabulary, show_line_ends
 from models import build
 from models.activations import capture_activations
 from pretrain.inference import batching
@@ -217,7 +217,8 @@ def _list_tokens(vocabulary: Vocabulary, row: AlignedRow) -> list[Token]:
     """Return the tokens of a row: as the text has them, special ones and blanks by their sign."""
     return [
         Token(
-            (not vocabulary.is_blank(i) and row.text[slice(*span)]) or vocabulary.format_token(i),
+            (not vocabulary.is_blank(i) and show_line_ends(row.text[slice(*span)]))
+            or vocabulary.format_token(i),
             word >= 0 and word == previous,
         )
         for span, i, word, previous in zip(row.spans, row.ids, row.word_of, (-1, *row.word_of))

@@ -69,9 +69,10 @@ def test_lines_and_tabs_of_byte_bpe_have_signs():
     """`Ċ` is how byte-level BPE writes the end of a line."""
     from data.vocabulary.released import read_byte_bpe
 
-    letters = ["Ċ", "ĊĊ", "ĉ", "Ġ", "a", "Ġa", "<|endoftext|>"]
+    letters = ["Ċ", "ĊĊ", "ĉ", "Ġ", "a", "Ġa", ".", ".Ċ", "Ċĉ", ".ĊĊĉ", "<|endoftext|>"]
     vocabulary = read_byte_bpe(
-        json.dumps({piece: i for i, piece in enumerate(letters)}), "#version: 0.2\nĊ Ċ\nĠ a\n"
+        json.dumps({piece: i for i, piece in enumerate(letters)}), "#version: 0.2\nĊ Ċ\nĠ a\n. Ċ\nĊ ĉ\n.Ċ Ċĉ\n"
     )
     shown = [vocabulary.format_token(letters.index(piece)) for piece in letters]
-    assert shown == ["⏎", "⏎⏎", "⇥", "␣", "a", "a", "<|endoftext|>"]
+    expected = ["⏎", "⏎⏎", "⇥", "␣", "a", "a", ".", ".⏎", "⏎⇥", ".⏎⏎⇥", "<|endoftext|>"]
+    assert shown == expected

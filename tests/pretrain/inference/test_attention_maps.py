@@ -291,7 +291,7 @@ def test_weights_that_are_no_numbers_are_refused(t5):
         (("the fox", "--heads", "3", "--images", "x"), "--heads 3: the model has heads 1 to 2"),
         (("the fox", "--heads", "1"), "--heads needs --images"),
         (("the fox " * 30,), "text 1: a text of more than the model's 40 tokens: 'the fox the"),
-        (("--input", "picture.png"), "picture.png:1: not UTF-8"),
+        (("--input", "picture.png"), "picture.png: it is a picture, not text"),
         (("--input", "pictures"), "pictures"),
         (("--input", "empty.txt"), "empty.txt: no text in it"),
         (
