@@ -71,7 +71,8 @@ def test_lines_and_tabs_of_byte_bpe_have_signs():
 
     letters = ["Ċ", "ĊĊ", "ĉ", "Ġ", "a", "Ġa", ".", ".Ċ", "Ċĉ", ".ĊĊĉ", "<|endoftext|>"]
     vocabulary = read_byte_bpe(
-        json.dumps({piece: i for i, piece in enumerate(letters)}), "#version: 0.2\nĊ Ċ\nĠ a\n. Ċ\nĊ ĉ\n.Ċ Ċĉ\n"
+        json.dumps({piece: i for i, piece in enumerate(letters)}),
+        "#version: 0.2\nĊ Ċ\nĠ a\n. Ċ\nĊ ĉ\n.Ċ Ċĉ\n",
     )
     shown = [vocabulary.format_token(letters.index(piece)) for piece in letters]
     expected = ["⏎", "⏎⏎", "⇥", "␣", "a", "a", ".", ".⏎", "⏎⇥", ".⏎⏎⇥", "<|endoftext|>"]
