@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from data.mixed import AnyObjective, Mixed
+from data.mixed import Mixed
 from data.objectives.masked_lm import MaskedLm
+from data.objectives.objective import Objective
 
 DEFAULT_OBJECTIVE = MaskedLm()
 
@@ -15,7 +16,7 @@ class Data:
 
     store: str = ""  # Folder (or gs:// path) that `prepare` wrote.
     # What the model learns; its class builds the batches.
-    objective: AnyObjective | Mixed = DEFAULT_OBJECTIVE
+    objective: Objective | Mixed = DEFAULT_OBJECTIVE
     batch_size: int = 32  # [rows] Global batch, over all hosts.
     # Share of each source, in the manifest's order; (): the manifest's shares
     rates: tuple[float, ...] = ()

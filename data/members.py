@@ -1,12 +1,14 @@
-"""Functions and classes that are imported when a run names them, as text `module:name`.
+"""What is imported when a run names it: functions and classes as text, members of a folder by name.
 
 A table of names costs nothing to import; the modules that it names may be large.
 """
 
 import importlib
-from collections.abc import Callable
-from typing import Any
+import pkgutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
+Member = TypeVar("Member")
 ROOT = __name__.removesuffix("data.members")  # "cloze." in the wheel
 
 
@@ -23,3 +25,56 @@ def call_later(member: str) -> Callable[..., Any]:
         return import_member(member)(*args, **kwargs)
 
     return call
+
+
+class FolderMembers(Mapping[str, Member], Generic[Member]):
+    """What the files of a folder hold, one member each, by the member's name.
+
+    A look-up imports one file; iterating imports all.
+    """
+
+    def __init__(
+        self,
+        path: Iterable[str],
+        load: Callable[[str], Member | None],
+        get_name: Callable[[Member], str],
+        suffix: str = "",
+    ) -> None:
+        """List the files, and import none.
+
+        Args:
+          path: the `__path__` of the folder's package.
+          load: name of a file -> its member, or None if it holds none.
+          get_name: member -> its name: the file's, or the file's without `_` in any case.
+          suffix: the end of all names, which the files' names lack.
+        """
+        self.files = {
+            file.name.replace("_", ""): file.name
+            for file in sorted(pkgutil.iter_modules(path), key=lambda file: file.name)
+        }
+        self.load, self.get_name, self.suffix = load, get_name, suffix
+
+    def find(self, name: str) -> Member | None:
+        """Return the member of a name in any case, or None."""
+        key = name.lower().removesuffix(self.suffix.lower()).replace("_", "")
+        member = self.load(self.files[key]) if key in self.files else None
+        if member is None or self.get_name(member).lower() != name.lower():
+            return None
+        return member
+
+    def __getitem__(self, name: str) -> Member:
+        """Return the member of a name; raise KeyError if there is none."""
+        member = self.find(name)
+        if member is None or self.get_name(member) != name:
+            raise KeyError(name)
+        return member
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield all names, in the order of the files."""
+        for file in sorted(self.files.values()):
+            if (member := self.load(file)) is not None:
+                yield self.get_name(member)
+
+    def __len__(self) -> int:
+        """Return the number of members."""
+        return sum(1 for _ in self)

@@ -5,21 +5,13 @@ A batch is {part: {key: array}}; each part has rows of its own objective and len
 section 3) train one on masked and causal rows.
 """
 
-import functools
-import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from data import batch_spec
-from data.objectives import OBJECTIVES
 from data.objectives.objective import Objective, ObjectiveDefaults
-
-if TYPE_CHECKING:
-    AnyObjective = Objective
-else:
-    AnyObjective = functools.reduce(operator.or_, OBJECTIVES.values())
 
 PART_NAME = re.compile(r"[a-z][a-z0-9_]*")
 RESERVED_NAMES = ("loss", "perplexity", "targets", "rows")  # metrics of the whole mixture
@@ -34,7 +26,7 @@ class MixedPart:
     """
 
     name: str  # Part's name in metrics and keys: small letters, digits and _.
-    objective: AnyObjective  # What the model learns from the part's rows.
+    objective: Objective  # What the model learns from the part's rows.
     share: float = 1.0  # Share of each batch's rows, relative to the others'.
     loss_weight: float | None = None  # Factor of the part's loss; none: its share of the rows.
 

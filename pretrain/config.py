@@ -21,7 +21,6 @@ from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, check_scheme, is_remote
 from pretrain.host.command import PROGRAM, explain_missing_module
 from pretrain.run import SECTION_CLASSES, Run, validate_run
-from pretrain.run import TRAINED_BY as TRAINED_BY
 from pretrain.settings import Adafactor as Adafactor
 from pretrain.settings import AdamW as AdamW
 from pretrain.settings import Checkpoint as Checkpoint

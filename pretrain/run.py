@@ -1,19 +1,12 @@
 """The dataclass of a run, and the checks that its sections are consistent. No JAX."""
 
 import dataclasses
-import functools
-import operator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.config import Data
 from data.mixed import Mixed, split_objective
-from data.objectives import OBJECTIVES
-from data.objectives.answer_span import AnswerSpan
-from data.objectives.classification import Classification
-from data.objectives.multiple_choice import MultipleChoice
-from data.objectives.objective import Objective
-from data.objectives.regression import Regression
-from data.objectives.tagging import Tagging
+from data.objectives import CLASSES, OBJECTIVES
 from models.config.base import Config, ImageConfig, ModelConfig, PatchConfig
 from models.config.heads import (
     ChoiceConfig,
@@ -22,7 +15,7 @@ from models.config.heads import (
     SpanReaderConfig,
     TaggerConfig,
 )
-from pretrain.families import FAMILIES
+from pretrain.families.kinds import FAMILY_CONFIGS, find_objectives, find_own_objectives
 from pretrain.settings import (
     AdamW,
     Checkpoint,
@@ -36,22 +29,7 @@ from pretrain.settings import (
 from pretrain.settings.fields import list_sections
 from pretrain.settings.overrides import ConfigError
 
-
-def find_objectives(own: tuple[type[Objective], ...]) -> tuple[type[Objective], ...]:
-    """Return a model's own objectives, and those that can train the same models."""
-    names = {kind.name for kind in own}
-    return own + tuple(kind for kind in OBJECTIVES.values() if kind.trains_as in names)
-
-
-# {a model's configuration: the objectives that can train it}
 MAX_SIZE = 2**31 - 1  # of a dimension: XLA has indices of 32 bits
-TRAINED_BY: dict[type[Config], tuple[type[Objective], ...]] = {
-    **{family.config: find_objectives(family.objectives) for family in FAMILIES.values()},
-    ClassifierConfig: (Classification, Regression),
-    TaggerConfig: (Tagging,),
-    ChoiceConfig: (MultipleChoice,),
-    SpanReaderConfig: (AnswerSpan,),
-}
 
 if TYPE_CHECKING:
     Model = (
@@ -63,7 +41,7 @@ if TYPE_CHECKING:
         | SpanReaderConfig
     )
 else:
-    Model = functools.reduce(operator.or_, TRAINED_BY)
+    Model = Config | ClassifierConfig | TaggerConfig | ChoiceConfig | SpanReaderConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +59,35 @@ class Run:
     watchdog: Limits = Limits()  # The seconds after which a run counts as hung.
 
 
-# {name in JSON and on the command line: class} of all classes in a run. No others are loaded.
-SECTION_CLASSES = {kind.__name__: kind for kind in list_sections(Run)}
+class SectionClasses(Mapping[str, type]):
+    """{name in JSON and on the command line: class} of all classes in a run.
+
+    No others are loaded. The models and objectives that a name does not need are not imported.
+    """
+
+    def __init__(self) -> None:
+        """List the classes that are imported with `Run`."""
+        self.closed = {kind.__name__: kind for kind in list_sections(Run, is_open=False)}
+
+    def __getitem__(self, name: str) -> type:
+        """Return a class; raise KeyError for any other name."""
+        for kinds in (CLASSES, FAMILY_CONFIGS):
+            if kind := kinds.get(name):
+                return kind
+        if kind := self.closed.get(name):
+            return kind
+        return {kind.__name__: kind for kind in list_sections(Run)}[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield all names."""
+        return (kind.__name__ for kind in list_sections(Run))
+
+    def __len__(self) -> int:
+        """Return the number of classes."""
+        return len(list_sections(Run))
+
+
+SECTION_CLASSES = SectionClasses()
 
 
 def validate_run(run: Run) -> None:
@@ -152,14 +157,17 @@ def check_sizes(section: Any, path: str) -> None:
 
 def check_objective(model: Any, objective: Any) -> None:
     """Raise ConfigError unless an objective can train a model."""
-    fitting, name = TRAINED_BY.get(type(model), (type(objective),)), type(model).__name__
+    own, name = find_own_objectives(type(model)), type(model).__name__
     mixing = is_mixing(model)
-    if not fitting:
+    if own == ():
         raise ConfigError(
             f"model: a {name} is trained with a head, by `finetune --config` on labelled texts, or "
             "as model.encoder of a ClassifierConfig"
         )
-    if not isinstance(objective, fitting):
+    if own and not (
+        isinstance(objective, own) or objective.trains_as in {kind.name for kind in own}
+    ):
+        fitting = find_objectives(type(model))
         names = " or ".join(kind.__name__ for kind in fitting)
         reason = (
             ", because it mixes all positions of a row and cannot hide the later ones. Set "
@@ -262,7 +270,7 @@ def check_labels(labels: tuple[str, ...], objective: Any) -> None:
 
     A regression has no labels. Classification has one weight for each label, or no weights.
     """
-    if bool(labels) == isinstance(objective, Regression):
+    if bool(labels) == isinstance(objective, OBJECTIVES["regression"]):
         raise ConfigError(
             f"data.objective: {objective.name}, but model.labels={labels}: Classification has "
             "labels, Regression has none"

@@ -15,7 +15,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from data.objectives import CausalLm
 from models.config.base import ModelConfig
 from models.layers.dropout import Dropout
 from models.layers.linear import Dense, Embed
@@ -93,8 +92,7 @@ def register_model():
     from pretrain.mesh import sharding
 
     sys.modules["models.elman"] = sys.modules[__name__]
-    config.TRAINED_BY[ElmanConfig] = (CausalLm,)
-    config.SECTION_CLASSES[ElmanConfig.__name__] = ElmanConfig
+    config.SECTION_CLASSES = {**config.SECTION_CLASSES, ElmanConfig.__name__: ElmanConfig}
     config.Run.__annotations__["model"] |= ElmanConfig
     if ROWS[0] not in sharding.PARAMETER_DIMENSIONS:
         sharding.PARAMETER_DIMENSIONS = (*sharding.PARAMETER_DIMENSIONS, *ROWS)

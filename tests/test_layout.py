@@ -513,9 +513,10 @@ def test_objectives_have_the_same_names_on_both_sides():
 
 def test_every_model_is_built_from_its_configuration():
     from models import build
-    from pretrain.config import SECTION_CLASSES, TRAINED_BY
+    from pretrain.config import SECTION_CLASSES
+    from pretrain.families.kinds import list_trained
 
-    for config in TRAINED_BY:
+    for config in list_trained():
         assert type(build(config())).__name__ == config.module.partition(":")[2]
         assert SECTION_CLASSES[config.__name__] is config
     with pytest.raises(ValueError, match="no model is configured by a int"):

@@ -5,29 +5,41 @@
 
 import importlib
 import inspect
-import pkgutil
 from typing import Any
 
+from data.members import FolderMembers
 from data.objectives.objective import Objective
 
 
-def find_objectives() -> dict[str, type[Objective]]:
-    """Return {name: class} of the objectives in the files of this folder."""
-    found = {}
-    for module in pkgutil.iter_modules(__path__):
-        members = vars(importlib.import_module(f"{__name__}.{module.name}")).values()
-        for kind in members:
-            if inspect.isclass(kind) and issubclass(kind, Objective) and "name" in vars(kind):
-                found[kind.name] = kind
-    return dict(sorted(found.items()))
+def load_objective(file: str) -> type[Objective] | None:
+    """Return the objective in a file of this folder; None if it has none.
+
+    Raises:
+      ValueError: the name of an objective differs from its file's.
+    """
+    module = importlib.import_module(f"{__name__}.{file}")
+    for kind in vars(module).values():
+        if (
+            inspect.isclass(kind)
+            and kind.__module__ == module.__name__
+            and issubclass(kind, Objective)
+            and "name" in vars(kind)
+        ):
+            if kind.name != file:
+                raise ValueError(
+                    f"data/objectives/{file}.py: {kind.__name__}.name is {kind.name!r}, "
+                    f"not {file!r}"
+                )
+            return kind
+    return None
 
 
-OBJECTIVES = find_objectives()
-CLASSES = {kind.__name__: kind for kind in OBJECTIVES.values()}
+OBJECTIVES = FolderMembers(__path__, load_objective, lambda kind: kind.name)
+CLASSES = FolderMembers(__path__, load_objective, lambda kind: kind.__name__)  # by class name
 
 
 def __getattr__(name: str) -> Any:
     """Return the objective class of that name."""
-    if name in CLASSES:
-        return CLASSES[name]
+    if not name.startswith("_") and (kind := CLASSES.get(name)):
+        return kind
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

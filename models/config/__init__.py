@@ -10,18 +10,24 @@ from models.config.base import Config, EncoderConfig, ImageConfig, ModelConfig, 
 __all__ = ["Config", "EncoderConfig", "ImageConfig", "ModelConfig", "find_configs"]
 
 
+def load_config(file: str) -> type[Config] | None:
+    """Return the configuration class of a family, whose file is in this folder; None without."""
+    if file in ("base", "heads"):
+        return None
+    module = importlib.import_module(f"{__name__}.{file}")
+    for kind in vars(module).values():
+        if (
+            inspect.isclass(kind)
+            and issubclass(kind, Config)
+            and issubclass(kind, ModelConfig | TakesHead | ImageConfig)
+            and kind.__module__ == module.__name__
+        ):
+            return kind
+    return None
+
+
 @functools.cache
 def find_configs() -> tuple[type[Config], ...]:
     """Return the configuration class of each family with a file in this folder, by file name."""
-    configs = []
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
-        if name not in ("base", "heads"):
-            module = importlib.import_module(f"{__name__}.{name}")
-            configs += [
-                kind
-                for kind in vars(module).values()
-                if inspect.isclass(kind)
-                and issubclass(kind, ModelConfig | TakesHead | ImageConfig)
-                and kind.__module__ == module.__name__
-            ]
-    return tuple(configs)
+    files = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return tuple(kind for kind in map(load_config, files) if kind is not None)

@@ -25,6 +25,7 @@ class Config:
     characters: characters per word that the model reads; 0: it reads ids.
     length: [tokens] the longest row; None: rows may have any length.
     labels: names of the classes or tags that a head scores; None: the model has no such head.
+    scheme: how the tags of a head encode entities; "": the model has no tags.
     start: id of the decoder's first input.
     is_causal: whether each token reads those before it alone. A head that scores whole rows then
       reads the last token, and has no bias.
@@ -40,6 +41,7 @@ class Config:
     characters: ClassVar[int] = 0
     length: ClassVar[Any] = None
     labels: ClassVar[Any] = None
+    scheme: ClassVar[Any] = ""
     start: ClassVar[int] = 0
     is_causal: ClassVar[bool] = False
     shares_layers: ClassVar[bool] = False

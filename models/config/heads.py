@@ -1,21 +1,24 @@
 """Configurations of fine-tuned models: a pretrained encoder and a new head. No JAX."""
 
 import dataclasses
-import functools
-import operator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from models.config import find_configs
 from models.config.base import Config, TakesHead
 
-ENCODERS = tuple(kind for kind in find_configs() if issubclass(kind, TakesHead))
 LIMITLESS = 1 << 20  # [tokens] the longest row of a model whose positions are not learned
 
-# The union of all encoders with a file in this folder, for the checks that read annotations.
+# Any encoder with a file in this folder.
 if TYPE_CHECKING:
     Encoder = Any  # of the fields and properties that all kinds have
 else:
-    Encoder = functools.reduce(operator.or_, ENCODERS)
+    Encoder = TakesHead
+
+
+def make_default_encoder() -> Any:
+    """Return the encoder of a fine-tuned model by default, in its default sizes."""
+    kinds = (kind for kind in find_configs() if issubclass(kind, TakesHead) and kind.is_default)
+    return next(kinds)()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,9 +26,7 @@ class HeadedConfig(Config):
     """The base of fine-tuned models, with the properties that a trainer reads of any model."""
 
     # The pretrained encoder.
-    encoder: Encoder = dataclasses.field(
-        default_factory=next(kind for kind in ENCODERS if kind.is_default)
-    )
+    encoder: Encoder = dataclasses.field(default_factory=make_default_encoder)
     dropout: float = 0.1  # rate of the head's input
 
     backbone = property(lambda self: self.encoder)

@@ -22,7 +22,7 @@ from data.examples.file_formats import FORMATS
 from data.examples.tag_schemes import SCHEMES
 from pretrain.api.finetuning import run_finetuning
 from pretrain.cli.train import add_monitoring_arguments, report_end
-from pretrain.finetune.encoders import NAMES
+from pretrain.finetune.encoders import name_encoders
 from pretrain.finetune.finetune_request import FinetuneRequest
 from pretrain.finetune.start import EPOCHS, EPOCHS_OF_NEW
 from pretrain.finetune.text2text_task import GENERATIVE_MODELS
@@ -93,7 +93,8 @@ def _add_start_arguments(parser: argparse.ArgumentParser) -> None:
         dest="pretrained",
         metavar="WORKDIR",
         help="workdir of a pretrained or imported model. Encoders get a head for the task: "
-        f"{NAMES}. Encoder-decoders generate the answer as text: {', '.join(GENERATIVE_MODELS)}",
+        f"{name_encoders()}. Encoder-decoders generate the answer as text: "
+        f"{', '.join(GENERATIVE_MODELS)}",
     )
     start.add_argument(
         "--config",

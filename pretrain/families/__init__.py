@@ -5,31 +5,27 @@ lists families. No JAX.
 """
 
 import importlib
-import pkgutil
 
+from data.members import FolderMembers
 from models.config.base import Config
 from pretrain.families.family_record import Family
 
 
-def find_families() -> dict[str, Family]:
-    """Return {name: record}, in the order of the file names.
+def load_family(name: str) -> Family | None:
+    """Return the record in a file of this folder; None if it has none.
 
     Raises:
       ValueError: the name of a record differs from its file's.
     """
-    families = {}
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
-        family = getattr(importlib.import_module(f"{__name__}.{name}"), "FAMILY", None)
-        if family is not None:
-            if family.name != name:
-                raise ValueError(
-                    f"pretrain/families/{name}.py: FAMILY.name is {family.name!r}, not {name!r}"
-                )
-            families[name] = family
-    return families
+    family = getattr(importlib.import_module(f"{__name__}.{name}"), "FAMILY", None)
+    if family is not None and family.name != name:
+        raise ValueError(
+            f"pretrain/families/{name}.py: FAMILY.name is {family.name!r}, not {name!r}"
+        )
+    return family
 
 
-FAMILIES = find_families()
+FAMILIES = FolderMembers(__path__, load_family, lambda family: family.name)
 
 
 def find_family(config: Config) -> Family:
@@ -38,9 +34,9 @@ def find_family(config: Config) -> Family:
     Raises:
       ValueError: it belongs to no family, as the configuration of a fine-tuned model.
     """
-    for family in FAMILIES.values():
-        if type(config) is family.config:
-            return family
+    family = FAMILIES.get(type(config).__module__.rpartition(".")[2])
+    if family is not None and family.config is type(config):
+        return family
     known = ", ".join(family.config.__name__ for family in FAMILIES.values())
     raise ValueError(
         f"no family has a {type(config).__name__}; the records in pretrain/families have {known}"

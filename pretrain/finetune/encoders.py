@@ -11,9 +11,9 @@ from data.objectives.classification import Classification
 from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.regression import Regression
 from data.objectives.tagging import Tagging
-from models.config.base import EncoderConfig
+from models.config import find_configs
+from models.config.base import EncoderConfig, TakesHead
 from models.config.heads import (
-    ENCODERS,
     ChoiceConfig,
     ClassifierConfig,
     HeadedConfig,
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
 
 LENGTH, QUESTION_LENGTH = 128, 384  # tokens of a row, and of one with a question and its context
-NAMES = ", ".join(kind.__name__ for kind in ENCODERS)
+
+
+def name_encoders() -> str:
+    """Return the names of the models on which a head can be put."""
+    return ", ".join(kind.__name__ for kind in find_configs() if issubclass(kind, TakesHead))
 
 
 def check_start(args: FinetuneRequest) -> None:
@@ -55,10 +59,10 @@ def find_encoder_config(pretrained: Trained) -> Any:
       ValueError: if it has none; names the models that have one.
     """
     model = pretrained.run.model.backbone
-    if not isinstance(model, ENCODERS):
+    if not isinstance(model, TakesHead):
         raise ValueError(
             f"{pretrained.workdir} is a run of a {type(model).__name__}; a head needs one of "
-            f"{NAMES}"
+            f"{name_encoders()}"
         )
     return model.as_encoder()
 

@@ -16,11 +16,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pretrain.settings.overrides import (
+    OPEN_KINDS,
     Override,
     format_type,
     has_name,
     is_named_tuple,
     list_alternatives,
+    list_options,
 )
 
 
@@ -179,10 +181,15 @@ class FieldNote(NamedTuple):
     meaning: str
 
 
-def list_dataclasses(hint: Any) -> list[tuple[Any, bool]]:
-    """Return [(dataclass, whether it is an item of a tuple)] that an annotation allows."""
+def list_dataclasses(hint: Any, is_open: bool = True) -> list[tuple[Any, bool]]:
+    """Return [(dataclass, whether it is an item of a tuple)] that an annotation allows.
+
+    is_open: whether the subclasses of `OPEN_KINDS` are among them; all of them are imported.
+    """
     kinds = []
-    for kind in list_alternatives(hint):
+    for kind in list_alternatives(hint) if is_open else list_options(hint):
+        if kind in OPEN_KINDS:
+            continue
         if typing.get_origin(kind) is tuple:
             kinds += [(item, True) for item in typing.get_args(kind)[:1] if has_name(item)]
         elif dataclasses.is_dataclass(kind):
@@ -190,14 +197,19 @@ def list_dataclasses(hint: Any) -> list[tuple[Any, bool]]:
     return kinds
 
 
-def list_sections(kind: Any, places: tuple[str, ...] = ("",)) -> dict[Any, tuple[str, ...]]:
-    """Return {dataclass: keys of its places} of `kind` and all that its fields may contain."""
+def list_sections(
+    kind: Any, places: tuple[str, ...] = ("",), is_open: bool = True
+) -> dict[Any, tuple[str, ...]]:
+    """Return {dataclass: keys of its places} of `kind` and all that its fields may contain.
+
+    is_open: as of `list_dataclasses`.
+    """
     sections = {kind: places}
     for name, hint in typing.get_type_hints(kind).items():
-        for section, is_item in list_dataclasses(hint):
+        for section, is_item in list_dataclasses(hint, is_open):
             key = f"{name}.NAME" if is_item else name
             inner = tuple(f"{place}.{key}".lstrip(".") for place in places)
-            for nested, keys in list_sections(section, inner).items():
+            for nested, keys in list_sections(section, inner, is_open).items():
                 sections[nested] = tuple(dict.fromkeys((*sections.get(nested, ()), *keys)))
     return sections
 

@@ -11,9 +11,15 @@ import math
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from data.members import FolderMembers
 
 LARGEST = 1 << 63  # the absolute value of an int must be below
+# {annotation: the classes by name that a field with it may hold}: of base classes whose subclasses
+# are imported when a run names them. `find` takes a name in any case.
+OPEN_KINDS: dict[type, "FolderMembers[Any]"] = {}
 
 
 class ConfigError(ValueError):
@@ -142,16 +148,14 @@ def _make_unknown_key_error(
 
 def _parse_value(text: str, kind: Any, key: str) -> Any:
     """Return `text` as a value of the annotated type `kind`."""
-    kinds = list_alternatives(kind)
-    if any(map(dataclasses.is_dataclass, kinds)):
-        sections: dict[str, Any] = {one.__name__.removesuffix("Type"): one for one in kinds}
-        names = {name.lower(): section for name, section in sections.items()}
-        if text.lower() in names:
+    kinds = list_options(kind)
+    if any(dataclasses.is_dataclass(one) or one in OPEN_KINDS for one in kinds):
+        if section := _find_section(text, kinds):
             try:
-                return names[text.lower()]()
+                return section()
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{key}={text}: {error}") from error
-        known = ", ".join(sections)
+        known = ", ".join(one.__name__.removesuffix("Type") for one in list_alternatives(kind))
         raise ConfigError(f"{key}: {text!r} is not one of {known}")
     try:
         is_constant = text.lower() in ("true", "false", "none")
@@ -171,13 +175,34 @@ def _parse_value(text: str, kind: Any, key: str) -> Any:
     return value
 
 
-def list_alternatives(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or the one type."""
+def _find_section(name: str, kinds: Iterable[Any]) -> Any:
+    """Return the class of a name in any case that a field of these types may hold, or None."""
+    for kind in kinds:
+        if kind in OPEN_KINDS:
+            if found := OPEN_KINDS[kind].find(name):
+                return found
+        elif kind.__name__.removesuffix("Type").lower() == name.lower():
+            return kind
+    return None
+
+
+def list_options(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or the one type, as they are written."""
     return (
         typing.get_args(kind)
         if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
         else (kind,)
     )
+
+
+def list_alternatives(kind: Any) -> tuple[Any, ...]:
+    """Return the types that an annotation allows; all of them are imported."""
+    kinds = [
+        alternative
+        for option in list_options(kind)
+        for alternative in (OPEN_KINDS[option].values() if option in OPEN_KINDS else (option,))
+    ]
+    return tuple(dict.fromkeys(kinds))
 
 
 def _convert_ints(value: Any, kinds: Sequence[Any]) -> Any:
@@ -196,14 +221,16 @@ def check_types(value: Any, key: str, kind: Any = None) -> None:
     key: the value's key. kind: its annotated type; None for the root of a tree.
     """
     if dataclasses.is_dataclass(value):
-        if kind is not None and type(value) not in list_alternatives(kind):
+        if kind is not None and _find_section(type(value).__name__, list_options(kind)) is not (
+            type(value)
+        ):
             raise ConfigError(f"{key}: {type(value).__name__} is not one of {format_type(kind)}")
         hints = typing.get_type_hints(type(value))
         for field in dataclasses.fields(value):
             check_types(
                 getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name]
             )
-    elif not any(_is_of_type(value, option) for option in list_alternatives(kind)):
+    elif not any(_is_of_type(value, option) for option in list_options(kind)):
         raise ConfigError(f"{key}: {show_value(value)} is not {format_type(kind)}")
     elif is_named_tuple(value):
         for item in value:

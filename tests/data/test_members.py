@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from data.members import import_member
+from data.members import FolderMembers, import_member
 from data.objectives import OBJECTIVES
 from data.store.kinds import KINDS, find_store_class
 from data.store.reader import Store
@@ -31,3 +31,20 @@ def test_a_name_that_leads_nowhere_is_an_error():
         import_member("data.inspection.rendering:render_nothing")
     with pytest.raises(ModuleNotFoundError):
         import_member("data.inspection.nothing:render_tokens")
+
+
+def test_a_look_up_imports_one_file(tmp_path):
+    for name in ("one_member", "other", "helper"):
+        (tmp_path / f"{name}.py").write_text("")
+    loaded = []
+
+    def load(file):
+        loaded.append(file)
+        return None if file == "helper" else file.title().replace("_", "") + "Config"
+
+    members = FolderMembers([str(tmp_path)], load, lambda name: name, suffix="Config")
+    assert members["OneMemberConfig"] == "OneMemberConfig" and loaded == ["one_member"]
+    assert members.find("onememberconfig") == "OneMemberConfig" and "absent" not in members
+    assert members.get("onememberconfig") is None and members.get("helper") is None
+    assert "other" not in loaded and [*members] == ["OneMemberConfig", "OtherConfig"]
+    assert len(members) == 2

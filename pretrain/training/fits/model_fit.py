@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from data.images.encoding import ImageEncoding
-from data.mixed import AnyObjective, split_objective
+from data.mixed import split_objective
+from data.objectives.objective import Objective
 from data.source import Source
 from data.vocabulary.load import Vocabulary
 from models.config.base import ImageConfig
@@ -53,7 +54,7 @@ def check_row_length(run: Run) -> None:
         )
 
 
-def find_vocabularies(source: Source, objectives: Iterable[AnyObjective]) -> list[Vocabulary]:
+def find_vocabularies(source: Source, objectives: Iterable[Objective]) -> list[Vocabulary]:
     """Return the vocabularies of the token ids in a source's batches; none if it has no ids."""
     if isinstance(source.encoding, Vocabulary):
         return [source.encoding]

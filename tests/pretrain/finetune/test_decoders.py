@@ -126,7 +126,8 @@ def test_a_run_is_checked_for_export_before_it_begins(vocabularies, monkeypatch)
     family = FAMILIES["gpt2"]
     broken = dataclasses.replace(family.hugging_face.head_map, classifier=CLASSIFIER)
     hf_map = dataclasses.replace(family.hugging_face, head_map=broken)
-    monkeypatch.setitem(FAMILIES, "gpt2", dataclasses.replace(family, hugging_face=hf_map))
+    family = dataclasses.replace(family, hugging_face=hf_map)
+    monkeypatch.setattr("pretrain.families.gpt2.FAMILY", family)
     assert "classifier/out/bias missing" in describe(ClassifierConfig(encoder=decoder))
 
 

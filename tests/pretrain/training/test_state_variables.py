@@ -39,8 +39,7 @@ LENGTH, ROWS, STEPS = 6, 8, 12
 @pytest.fixture(scope="module", autouse=True)
 def registered_model():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "TRAINED_BY", dict(config.TRAINED_BY))
-        patch.setattr(config, "SECTION_CLASSES", dict(config.SECTION_CLASSES))
+        patch.setattr(config, "SECTION_CLASSES", config.SECTION_CLASSES)
         patch.setattr(sharding, "PARAMETER_DIMENSIONS", sharding.PARAMETER_DIMENSIONS)
         patch.setitem(config.Run.__annotations__, "model", config.Run.__annotations__["model"])
         recurrent_lm.register_model()

@@ -1,0 +1,56 @@
+"""The models that a run may hold, and the objectives that train each. No JAX.
+
+A model or an objective is imported when its name is asked for.
+"""
+
+import models.config
+from data.members import FolderMembers
+from data.objectives import CLASSES, OBJECTIVES
+from data.objectives.objective import Objective
+from models.config import load_config
+from models.config.base import Config, TakesHead
+from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from pretrain.families import FAMILIES
+from pretrain.settings.overrides import OPEN_KINDS
+
+# {a fine-tuned model: the objectives that can train it}
+HEAD_OBJECTIVES: dict[type[Config], tuple[str, ...]] = {
+    ClassifierConfig: ("classification", "regression"),
+    TaggerConfig: ("tagging",),
+    ChoiceConfig: ("multiple_choice",),
+    SpanReaderConfig: ("answer_span",),
+}
+
+
+def find_own_objectives(kind: type[Config]) -> tuple[type[Objective], ...] | None:
+    """Return the objectives of a model's own record, the paper's first; None without a record."""
+    if kind in HEAD_OBJECTIVES:
+        return tuple(OBJECTIVES[name] for name in HEAD_OBJECTIVES[kind])
+    family = FAMILIES.get(kind.__module__.rpartition(".")[2])
+    return family.objectives if family and family.config is kind else None
+
+
+def find_objectives(kind: type[Config]) -> tuple[type[Objective], ...]:
+    """Return a model's own objectives, and those that can train the same models."""
+    own = find_own_objectives(kind) or ()
+    names = {objective.name for objective in own}
+    return own + tuple(other for other in OBJECTIVES.values() if other.trains_as in names)
+
+
+def list_trained() -> dict[type[Config], tuple[type[Objective], ...]]:
+    """Return {a model's configuration: the objectives that can train it} of all models."""
+    kinds = (*(family.config for family in FAMILIES.values()), *HEAD_OBJECTIVES)
+    return {kind: find_objectives(kind) for kind in kinds}
+
+
+def load_encoder(file: str) -> type[Config] | None:
+    """Return the configuration in a file of models/config if a head can be put on it."""
+    kind = load_config(file)
+    return kind if kind and issubclass(kind, TakesHead) else None
+
+
+FAMILY_CONFIGS, ENCODERS = (
+    FolderMembers(models.config.__path__, load, lambda kind: kind.__name__, suffix="Config")
+    for load in (load_config, load_encoder)
+)
+OPEN_KINDS |= {Objective: CLASSES, Config: FAMILY_CONFIGS, TakesHead: ENCODERS}
