@@ -1,4 +1,4 @@
-"""The rows of the tables of plans: benchmarks/results/plans.md and docs/plans.md."""
+"""The rows of the tables of plans: all of them, and the few of docs/plans.md."""
 
 from __future__ import annotations
 
@@ -109,4 +109,18 @@ PLANS = (
     Plan("vit_small", "v5e:4x4"),
     *(Plan(f"vit_{size}", on) for size in ("base", "large") for on in ("v5e:8x8", "v5p:4x4x4")),
     *(Plan(f"deit_{size}_distilled", "v5e:4x4") for size in ("tiny", "small", "base")),
+)
+# The rows of docs/plans.md: one usual configuration a line, from small to large.
+EXAMPLES = (
+    Plan("electra_small", "v5e:2x2"),
+    Plan("t5_base", "v5e:4x4"),
+    Plan("electra_base", "v5e:4x4"),
+    Plan("bert_base", "v4:4x4x1"),
+    Plan("bert_large", "v4:4x4x1"),
+    Plan("t5_base", "v5p:2x2x4"),
+    Plan("bert_large_512", "v5p:2x2x4"),
+    Plan("roberta_base", "v5p:4x4x4"),
+    Plan("t5_3b", "v5p:4x4x4"),
+    Plan("t5_11b", "v5p:4x4x8"),
+    Plan("gpt3_175b", "v5p:8x8x8"),
 )

@@ -1,4 +1,4 @@
-"""Make the tables of plans: benchmarks/results/plans.md and the short ones of docs/plans.md.
+"""Make the tables of plans: all terms, a short table for each slice, a few rows for docs/plans.md.
 
     python -m benchmarks.speed.plans      compile what the recorded run lacks; then write the page
     python -m benchmarks.speed.plans --compiled                   record what is already compiled
@@ -26,14 +26,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.harness import ROOT
-from benchmarks.speed.plan_cases import PLANS, Plan
+from benchmarks.speed.plan_cases import EXAMPLES, PLANS, Plan
 from benchmarks.speed.plan_hashes import hash_counting, hash_program
 from benchmarks.speed.plan_programs import FOLDER, find_file, read_program, write_program
 from pretrain.plan.roofline import format_share
 from pretrain.pod.tpu_types import GENERATIONS
 
 PAGE = ROOT / "benchmarks" / "results" / "plans.md"
-SHORT_PAGE = ROOT / "docs" / "plans.md"
+SLICES_PAGE = ROOT / "benchmarks" / "results" / "plans_by_slice.md"
+EXAMPLES_PAGE = ROOT / "docs" / "plans.md"
 RECORD = ROOT / "benchmarks" / "results" / "plans" / "run.json"
 BEGIN, END = "<!-- plans: written by benchmarks/speed/plans.py -->", "<!-- end of plans -->"
 PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax")
@@ -58,6 +59,7 @@ COLUMNS = (
 )
 
 SHORT_COLUMNS = ("configuration", "chips' mesh", "GiB a chip", "ms a step", "MFU", "days")
+EXAMPLE_COLUMNS = ("slice", *SHORT_COLUMNS)
 
 
 def main() -> None:
@@ -216,13 +218,13 @@ def format_cells(cells: Sequence[str]) -> str:
 
 
 def name_slice(topology: str, chips: int) -> str:
-    """Return the accelerator type of a slice, such as v4-32 for v4:4x4x1, and its chips."""
+    """Return the accelerator type of a slice, such as v4-32 for v4:2x2x4, and its chips."""
     generation = topology.partition(":")[0].replace("v5e", "v5litepod")
     return f"{generation}-{chips * GENERATIONS[generation].count_per_chip}"
 
 
 def write_table(record: Mapping[str, Any]) -> None:
-    """Write the rows of a whole run between the marks of both pages.
+    """Write the rows of a whole run between the marks of the three pages.
 
     Raises:
       SystemExit: if a page has no marks.
@@ -242,7 +244,19 @@ def write_table(record: Mapping[str, Any]) -> None:
         *(format_row(plan, facts) for plan, facts in plans),
     ]
     replace_between_marks(PAGE, lines)
-    replace_between_marks(SHORT_PAGE, format_short_tables(plans))
+    replace_between_marks(SLICES_PAGE, format_short_tables(plans))
+    replace_between_marks(EXAMPLES_PAGE, format_examples(plans))
+
+
+def format_examples(plans: Sequence[tuple[Plan, Mapping[str, Any]]]) -> list[str]:
+    """Return the lines of one table with the plans of EXAMPLES, in their order."""
+    known = dict(plans)
+    lines = [format_cells(EXAMPLE_COLUMNS), "|---" * len(EXAMPLE_COLUMNS) + "|"]
+    for plan in EXAMPLES:
+        if plan in known:
+            name = name_slice(plan.topology, known[plan]["chips"])
+            lines.append(f"| {name} (`{plan.topology}`) {format_short_row(plan, known[plan])}")
+    return lines
 
 
 def format_short_tables(plans: Sequence[tuple[Plan, Mapping[str, Any]]]) -> list[str]:
@@ -251,7 +265,7 @@ def format_short_tables(plans: Sequence[tuple[Plan, Mapping[str, Any]]]) -> list
     lines = []
     for topology in sorted(slices, key=lambda name: (name.partition(":")[0], slices[name], name)):
         chips = slices[topology]
-        lines += [f"### {name_slice(topology, chips)} (`{topology}`, {chips} chips)", ""]
+        lines += [f"## {name_slice(topology, chips)} (`{topology}`, {chips} chips)", ""]
         lines += [format_cells(SHORT_COLUMNS), "|---" * len(SHORT_COLUMNS) + "|"]
         rows = [format_short_row(*each) for each in plans if each[0].topology == topology]
         lines += [*rows, ""]

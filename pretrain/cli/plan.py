@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology",
         metavar="T",
-        help="TPU slice to compile for, e.g. v4:4x4x1, v5e:4x4, v5p:2x2x4 or v6e:8x8",
+        help="TPU slice to compile for, e.g. v4:2x2x4, v5e:4x4, v5p:2x2x4 or v6e:8x8",
     )
     parser.add_argument(
         "--slices",

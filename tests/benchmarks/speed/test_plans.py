@@ -1,4 +1,4 @@
-"""docs/plans.md and its page of results have a plan for every configuration that is for accelerators."""
+"""The pages of plans have one for every configuration that is for accelerators."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.speed import plan_hashes, plans
 from benchmarks.speed.plan_programs import find_file, read_program, write_program
-from benchmarks.speed.plans import PAGE, PLANS, SHORT_PAGE
+from benchmarks.speed.plans import EXAMPLES, EXAMPLES_PAGE, PAGE, PLANS, SLICES_PAGE
 from models.config.heads import HeadedConfig
 from pretrain.config import load
 from pretrain.plan.compile import CompiledProgram
@@ -39,18 +39,22 @@ def rows():
     return read_rows(PAGE)
 
 
-def test_the_short_page_is_made_of_the_record(tmp_path, monkeypatch):
-    """Its rows are those of the page with all terms, one table a slice."""
-    short = tmp_path / "plans.md"
-    short.write_text(f"{plans.BEGIN}\n{plans.END}\n")
-    for name, page in (("PAGE", tmp_path / "all.md"), ("SHORT_PAGE", short)):
-        page.write_text(f"{plans.BEGIN}\n{plans.END}\n")
-        monkeypatch.setattr(plans, name, page)
+def test_the_pages_are_made_of_the_record(tmp_path, monkeypatch):
+    """One page has all terms, one a short table for each slice, and the guide a few rows."""
+    pages = {"PAGE": PAGE, "SLICES_PAGE": SLICES_PAGE, "EXAMPLES_PAGE": EXAMPLES_PAGE}
+    for name in pages:
+        (tmp_path / name).write_text(f"{plans.BEGIN}\n{plans.END}\n")
+        monkeypatch.setattr(plans, name, tmp_path / name)
     plans.write_table(json.loads(plans.RECORD.read_text()))
-    for made, committed in ((tmp_path / "all.md", PAGE), (short, SHORT_PAGE)):
-        assert made.read_text().strip() in committed.read_text()
-    assert len(read_rows(short)) == len(PLANS)
-    assert "### v4-32 (`v4:4x4x1`, 16 chips)" in short.read_text()
+    for name, committed in pages.items():
+        assert (tmp_path / name).read_text().strip() in committed.read_text()
+    assert len(read_rows(SLICES_PAGE)) == len(PLANS)
+    assert "## v4-32 (`v4:4x4x1`, 16 chips)" in SLICES_PAGE.read_text()
+    assert "| v4-32 (`v4:4x4x1`) | `bert_base` |" in EXAMPLES_PAGE.read_text()
+
+
+def test_every_example_is_a_plan():
+    assert set(EXAMPLES) <= set(PLANS)
 
 
 def test_every_configuration_for_accelerators_is_planned(rows):

@@ -402,4 +402,4 @@ def test_a_missing_compiler_is_named_with_its_extra(monkeypatch):
     monkeypatch.setattr(topologies, "get_topology_desc", refuse)
     monkeypatch.setattr(topology.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"not installed.*install it: .*\[plan\]"):
-        topology.make_tpu_machine("v4:4x4x1")
+        topology.make_tpu_machine("v4:2x2x4")
