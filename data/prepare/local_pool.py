@@ -9,7 +9,9 @@ process is noticed at once, even during startup. `concurrent.futures.ProcessPool
 
 import contextlib
 import dataclasses
+import datetime
 import functools
+import math
 import multiprocessing
 import os
 import pathlib
@@ -30,6 +32,7 @@ from data.prepare.worker_process import init_worker
 
 SAFE_PATH = "PYTHONSAFEPATH"  # with it, Python does not search the current folder
 PROGRESS_SECONDS = 0.1  # seconds between two updates of the progress bar
+LINE_SECONDS = 15.0  # between two lines of progress where there is no terminal
 
 
 def count_cores() -> int:
@@ -122,7 +125,9 @@ class LocalPool(contextlib.AbstractContextManager):
             for i, (source, chunks) in enumerate(jobs)
         )
         with self._make_progress_bar() as bar:
-            task = _ProgressTask(bar, bar.add_task(title, total=total, rate=""), self._progress)
+            console = self.console if bar.disable else None
+            task_id = bar.add_task(title, total=total, rate="")
+            task = _ProgressTask(bar, task_id, self._progress, title, total, console)
             for job, outcome in self._run_in_order(function, numbered, task):
                 self._progress[job.slot] = 0
                 task.done += job.size
@@ -155,7 +160,7 @@ class LocalPool(contextlib.AbstractContextManager):
                 return
 
     def _make_progress_bar(self) -> progress.Progress:
-        """Return a progress bar, which is disabled if there is no terminal."""
+        """Return a progress bar, which is disabled if there is no terminal: lines are printed."""
         columns = (
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
@@ -177,22 +182,35 @@ class LocalPool(contextlib.AbstractContextManager):
 
 @dataclasses.dataclass
 class _ProgressTask:
-    """A task of the progress bar; calling it refreshes the bar.
+    """A task of the progress bar; calling it refreshes the bar, or prints a line now and then.
 
     Attributes:
       slots: bytes read by each job in flight, which the workers update.
+      title: label of the task.
+      total: bytes of all jobs.
+      console: where lines are printed, every LINE_SECONDS; None: nowhere.
       done: bytes of the finished jobs.
     """
 
     bar: progress.Progress
     task: progress.TaskID
     slots: np.ndarray
+    title: str
+    total: int
+    console: Console | None
     done: int = 0
     began: float = dataclasses.field(default_factory=time.monotonic)
+    last_line: float = dataclasses.field(default_factory=time.monotonic)
 
     def __call__(self) -> None:
         done, seconds = self.done + int(self.slots.sum()), max(time.monotonic() - self.began, 1e-9)
-        self.bar.update(self.task, completed=done, rate=f"{done / seconds / 1e6:.1f} MB/s")
+        rate = f"{done / seconds / 1e6:.1f} MB/s"
+        self.bar.update(self.task, completed=done, rate=rate)
+        if self.console and done and time.monotonic() - self.last_line >= LINE_SECONDS:
+            self.last_line = time.monotonic()
+            left = datetime.timedelta(seconds=math.ceil((self.total - done) * seconds / done))
+            share = f"{done / max(self.total, 1):.0%}"
+            self.console.print(f"{self.title} {share}  {rate}  {left} left", highlight=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -127,7 +127,7 @@ class ProgressLine:
     """A line of progress: redrawn in place on a terminal, printed every `seconds` elsewhere.
 
     Speed and time left are averages over the last minute, without the first step, which holds the
-    compilation. The first line has no time left.
+    compilation. The first line has no time left: the first steps are slower than all others.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class ProgressLine:
         self.recent: collections.deque[tuple[float, Mapping[str, Any]]] = collections.deque()
         self.terminal = is_redrawable(self.out)
         self.seconds = 0.2 if self.out.isatty() else 2.0 if self.terminal else seconds
-        self.shown = False
+        self.shown = self.has_drawn = False
 
     def show_row(self, row: Mapping[str, Any]) -> None:
         """Show the metrics of a step, unless the last line is too recent."""
@@ -179,7 +179,7 @@ class ProgressLine:
             mfu = compute_mfu(self.flops, seconds, self.peak)
             columns.append("MFU unknown" if mfu is None else f"MFU {mfu:.1%}")
         begin, first = self.recent[0]
-        if first["step"] < row["step"]:
+        if self.has_drawn and first["step"] < row["step"]:
             seconds_per_step = (now - begin) / (row["step"] - first["step"])
             columns.append(f"{format_duration(seconds_per_step * (self.stop - row['step']))} left")
         self._draw_line("  ".join(columns))
@@ -216,7 +216,7 @@ class ProgressLine:
         else:
             self.out.write(f"{line}\n")
         self.out.flush()
-        self.shown = True
+        self.shown = self.has_drawn = True
 
 
 def _format_count(number: float) -> str:

@@ -30,6 +30,7 @@ def test_every_page_agrees_with_its_results(path):
 
 # Single runs and claims, written by hand, and pages that have a record of their own.
 WITHOUT_RESULTS = {
+    "clusters",
     "downstream",
     "gpu_bits",
     "image_runs",
@@ -37,6 +38,7 @@ WITHOUT_RESULTS = {
     "ledger",
     "long_row_runs",
     "lstm_runs",
+    "music",
     "plans",
     "reliability",
     "speed_details",
@@ -97,3 +99,25 @@ def test_a_table_is_preserved_cell_by_cell():
 def test_a_result_without_a_date_is_refused():
     with pytest.raises(ValueError, match="begins with '## DATE, MACHINE"):
         parse_result(["# Sleep", "", "1.0"])
+
+
+def list_cases(result):
+    """Return {(first column of a table, first cell of a row)} of a result."""
+    tables = [block for block in result["blocks"] if not isinstance(block, str)]
+    return {(table["columns"][0], row[0]) for table in tables for row in table["rows"]}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(results_pages.RESULTS.glob("*.json")), ids=lambda one: one.stem
+)
+def test_a_page_opens_with_the_newest_of_each_case(path):
+    """Either the newest run has all cases that were run again, or a summary has them."""
+    page = results_pages.read_page(path.stem)
+    *older, newest = page["results"]
+    runs = [list_cases(one) for one in older]
+    repeated = {case for i, cases in enumerate(runs) for case in cases & set().union(*runs[:i])}
+    if repeated - list_cases(newest):
+        assert "summary" in page
+    if "summary" in page:
+        assert results_pages.summarise(page)["rows"]
+    assert path.with_suffix(".md").read_text() == format_page(page)

@@ -1,14 +1,17 @@
 import gzip
 import hashlib
+import io
 import itertools
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from data.corpus import sources
-from data.prepare import build, jobs
+from data.prepare import build, jobs, local_pool
 from data.prepare.build import PrepareRequest, prepare_store
 from data.prepare.summary import format_summary
 from data.store import writer
@@ -361,3 +364,17 @@ def test_no_worker_is_started_without_a_job():
     assert build._choose_workers(8 * cores, 1000, jobs=1) == cores
     assert build._choose_workers(8 * cores, 1 << 30, jobs=4 * cores) == 4 * cores
     assert build._choose_workers(2 * cores, 1 << 30, jobs=4 * cores) == 2 * cores
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_without_a_terminal_the_rate_is_printed_now_and_then(
+    corpus, tmp_path, words, monkeypatch, is_terminal
+):
+    """A log of a batch job has no bar, and a corpus takes hours."""
+    monkeypatch.setattr(local_pool, "LINE_SECONDS", 0.0)
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=200)
+    request = PrepareRequest((str(corpus),), vocabulary=words, held_out=0.3)
+    prepare_store(request, tmp_path / "store", console=console)
+    text = console.file.getvalue()
+    line = re.search(r"^encoding \d+%  \d+\.\d MB/s  \d:\d\d:\d\d left$", text, re.MULTILINE)
+    assert bool(line) != is_terminal

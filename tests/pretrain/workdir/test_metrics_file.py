@@ -282,7 +282,9 @@ def test_progress_is_quiet_between_two_looks(monkeypatch):
     progress = ProgressLine(0, 5, flops_per_step=2e9, peak=None, out=out)
     for step in (1, 2, 3, 4, 5):
         progress.show_row(make_row(step, learning_rate=1e-4, seconds=0.5))
-    assert [line.split("/")[0] for line in out.text.splitlines()] == ["step 3", "step 5"]
+    lines = out.text.splitlines()
+    assert [line.split("/")[0] for line in lines] == ["step 3", "step 5"]
+    assert ["left" in line for line in lines] == [False, True]  # a window without a line before it
 
 
 @pytest.mark.parametrize(
