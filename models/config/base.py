@@ -115,11 +115,14 @@ class TakesHead:
 
     head_activation: of the hidden layer of a head that scores whole rows; None where the head has
       none.
+    transforms_states: whether heads read hidden states through the model's own `transform`, which
+      pretraining has trained.
     layers_per_block: layers that are one entry of the stack.
     is_default: whether it is the encoder of a fine-tuned model by default.
     """
 
     head_activation: ClassVar[str | None] = None
+    transforms_states: ClassVar[bool] = False
     layers_per_block: ClassVar[int] = 1
     is_default: ClassVar[bool] = False
 

@@ -14,6 +14,7 @@ from models.layers.linear import TRUNCATED, Dense, Initializer, ModuleFactory
 from models.layers.masks import Mask
 from models.layers.ops import PLAIN, Ops
 from models.layers.relative.distance_bias import DistanceBias
+from models.layers.rotary import Rotation, rotate
 
 
 class Attention(nn.Module):
@@ -43,6 +44,7 @@ class Attention(nn.Module):
         bias: jax.Array | DistanceBias | None = None,
         relative: Any = None,
         projection: Any = None,
+        rotation: Rotation | None = None,
     ) -> jax.Array:
         """Return the output of the attention at each position of x, [B, L, D].
 
@@ -54,6 +56,7 @@ class Attention(nn.Module):
           bias: float broadcastable to [B, H, L, M], or a `DistanceBias`; added to the scores.
           relative: what the methods of a subclass need, such as embeddings of distances.
           projection: what `project_source` of a subclass needs and all layers share.
+          rotation: rotary positions, by which queries and keys are turned.
 
         Raises:
           ValueError: D does not divide into `num_heads` heads, and `head_width` is not given.
@@ -76,6 +79,8 @@ class Attention(nn.Module):
         k_BMHK, v_BMHK, mask = self.project_source(
             partial(project, shape_HK), source_BMD, mask, projection
         )
+        if rotation is not None:
+            q_BLHK, k_BMHK = rotate(q_BLHK, rotation), rotate(k_BMHK, rotation)
         q_BLHK, bias = self.add_terms(q_BLHK, mask, bias, relative)
         # None without dropout: some attention kernels have no dropout.
         drop = self.dropout(deterministic=not train).bind_key()

@@ -76,6 +76,21 @@ class MaskedLMHead(nn.Module):
         return self.ops.add_bias(logits_BPV, bias_V.astype(jnp.float32))
 
 
+class StateTransform(nn.Module):
+    """norm(activation(x W)): what a head reads of a state (Warner et al. 2024, appendix A)."""
+
+    epsilon: float
+    activation: Callable[[jax.Array], jax.Array] = gelu
+    ops: Ops = PLAIN
+
+    @nn.compact
+    def __call__(self, x_BLD: jax.Array) -> jax.Array:
+        """Return states [B, L, D]."""
+        y_BLD = Dense(x_BLD.shape[-1], use_bias=False, ops=self.ops, name="transform")(x_BLD)
+        y_BLD = self.ops.recompute(self.activation)(y_BLD)
+        return LayerNorm(self.epsilon, self.ops, use_bias=False, name="norm")(y_BLD)
+
+
 class TiedHead(nn.Module):
     """Logits of the vocabulary: the similarity of a state to each embedding, and a bias."""
 

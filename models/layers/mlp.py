@@ -67,6 +67,7 @@ class GatedMlp(nn.Module):
     activation: Callable[[jax.Array], jax.Array] = gelu_tanh
     use_bias: bool = True
     kernel_init: Initializer = TRUNCATED
+    down_init: Initializer | None = None  # `kernel_init` by default
     dropout: ModuleFactory = partial(Dropout, 0.0)
     ops: Ops = PLAIN
 
@@ -77,7 +78,7 @@ class GatedMlp(nn.Module):
         gate_BLF, hidden_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
         drop = self.dropout(deterministic=not train).bind_key()
         act = self.ops.recompute(self.activation)
-        down = dense(x_BLD.shape[-1], name="down")
+        down = dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")
         return down(
             gate_BLF, hidden_BLF, activation=lambda gate, hidden: act(gate) * hidden, drop=drop
         )

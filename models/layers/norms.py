@@ -13,13 +13,16 @@ from models.layers.ops import PLAIN, Ops
 
 
 def apply_layer_norm(
-    x_BLD: jax.Array, scale_D: jax.Array, bias_D: jax.Array, epsilon: float
+    x_BLD: jax.Array, scale_D: jax.Array, bias_D: jax.Array | None = None, *, epsilon: float
 ) -> jax.Array:
-    """Return (x - mean) / sqrt(variance + epsilon) * scale + bias."""
+    """Return (x - mean) / sqrt(variance + epsilon) * scale + bias; None: no bias."""
     x = x_BLD.astype(jnp.float32)
     x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel
     x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon)
-    return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(x_BLD.dtype)
+    x *= scale_D.astype(jnp.float32)
+    if bias_D is not None:
+        x += bias_D.astype(jnp.float32)
+    return x.astype(x_BLD.dtype)
 
 
 def apply_rms_norm(x_BLD: jax.Array, scale_D: jax.Array, epsilon: float) -> jax.Array:
@@ -34,13 +37,16 @@ class LayerNorm(nn.Module):
 
     epsilon: float = 1e-6
     ops: Ops = PLAIN
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x_BLD: jax.Array) -> jax.Array:
         """Return x normalised over its last dimension."""
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
-        bias_D = self.param("bias", nn.initializers.zeros, x_BLD.shape[-1:])
         norm = self.ops.recompute(partial(apply_layer_norm, epsilon=self.epsilon))
+        if not self.use_bias:
+            return norm(x_BLD, scale_D)
+        bias_D = self.param("bias", nn.initializers.zeros, x_BLD.shape[-1:])
         return norm(x_BLD, scale_D, bias_D)
 
 

@@ -20,11 +20,13 @@ class Stack(nn.Module):
     `layer` (share).
 
     layer: the constructor of a layer.
-    depth: the number of layers.
+    depth: the number of layers; 0 where `first` and `last` are all.
     scan: compile one layer instead of `depth`; the result is the same except for dropout masks.
     share: all layers have the same parameters (Lan et al. 2020, section 3.1).
     remat: keep only each layer's input for the backward pass and recompute the rest (Chen et al.
       2016).
+    first, last: layers of another kind before and after these, with parameters of their own in
+      `first` and `last`.
     ops: its `constrain` is applied to the activations at the top of each layer.
     """
 
@@ -33,6 +35,8 @@ class Stack(nn.Module):
     scan: bool = True
     share: bool = False
     remat: bool = False
+    first: ModuleFactory | None = None
+    last: ModuleFactory | None = None
     ops: Ops = PLAIN
 
     @nn.compact
@@ -60,13 +64,15 @@ class Stack(nn.Module):
             # A scan keeps the recomputation separate by itself.
             apply_layer = nn.remat(apply_layer, prevent_cse=not self.scan)
         shared = self.layer(name="layer") if self.share else None
-        if self.scan:
+        if self.first is not None:
+            x_BLD, _ = apply_layer(self.first(name="first"), x_BLD, {})
+        if self.scan and self.depth:
             broadcast: dict[str, Any] = {"variable_broadcast": "params"} if self.share else {}
             # The rows of a batch are the first axis of what a model keeps between batches.
             stacked: dict[Any, Any] = {CACHE: 0, MEMORY: 0, SEGMENT_MEMORY: 1, CARRY: 1}
             if not self.share:
                 stacked["params"] = 0
-            apply_layer = nn.scan(
+            apply_layers = nn.scan(
                 apply_layer,
                 length=self.depth,
                 split_rngs={"params": not self.share, "dropout": True},
@@ -74,8 +80,11 @@ class Stack(nn.Module):
                 variable_axes=stacked,
                 **broadcast,
             )
-            return apply_layer(shared or self.layer(name="layers"), x_BLD, by_layer)[0]
-        for i in range(self.depth):
-            own = {name: values[i] for name, values in by_layer.items()}
-            x_BLD, _ = apply_layer(shared or self.layer(name=f"layer_{i}"), x_BLD, own)
+            x_BLD, _ = apply_layers(shared or self.layer(name="layers"), x_BLD, by_layer)
+        else:
+            for i in range(self.depth):
+                own = {name: values[i] for name, values in by_layer.items()}
+                x_BLD, _ = apply_layer(shared or self.layer(name=f"layer_{i}"), x_BLD, own)
+        if self.last is not None:
+            x_BLD, _ = apply_layer(self.last(name="last"), x_BLD, {})
         return x_BLD

@@ -70,6 +70,8 @@ class PreNormLayer(nn.Module):
 
     With `cross` it is a decoder's layer, which also attends to `memory`.
     dropout: of the output of each sublayer.
+    mlp_dropout: of the output of the feed-forward network; `dropout` by default.
+    norms_input: whether the attention reads norm(x); a first layer's x may be normed already.
     ops: its `keep_rows` draws the rows that skip a sublayer.
     """
 
@@ -78,6 +80,8 @@ class PreNormLayer(nn.Module):
     cross: ModuleFactory | None = None
     norm: ModuleFactory = LayerNorm
     dropout: ModuleFactory = partial(Dropout, 0.0)
+    mlp_dropout: ModuleFactory | None = None
+    norms_input: bool = True
     ops: Ops = PLAIN
 
     @nn.compact
@@ -98,20 +102,20 @@ class PreNormLayer(nn.Module):
           path_rate: the probability with which a row skips each sublayer; None: none does.
         """
         drop = self.dropout(deterministic=not train)
+        drop_mlp = self.mlp_dropout(deterministic=not train) if self.mlp_dropout else drop
         path = None
         if path_rate is not None:
             path = partial(PathDropout(self.ops, name="path"), rate=path_rate)
 
         def add(x_BLD: jax.Array, y_BLD: jax.Array) -> jax.Array:
-            y_BLD = drop(y_BLD)
             return x_BLD + (y_BLD if path is None else path(y_BLD))
 
         x = x_BLD
-        y = self.norm(name="attention_norm")(x)
+        y = self.norm(name="attention_norm")(x) if self.norms_input else x
         attend = self.attention(name="attention")
-        x = add(x, attend(y, train=train, mask=mask, bias=bias, **shared))
+        x = add(x, drop(attend(y, train=train, mask=mask, bias=bias, **shared)))
         if self.cross is not None:
             y = self.norm(name="cross_norm")(x)
-            x = add(x, self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask))
+            x = add(x, drop(self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask)))
         y = self.norm(name="mlp_norm")(x)
-        return add(x, self.mlp(name="mlp")(y, train))
+        return add(x, drop_mlp(self.mlp(name="mlp")(y, train)))

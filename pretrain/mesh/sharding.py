@@ -67,7 +67,7 @@ PARAMETER_DIMENSIONS = (
     (r"(c[135]|s[24]|f6)/bias", (None,)),
     (r"output/codes", (None, None)),
     (r"\w+_bias/table", (None, "heads")),  # relative positions
-    (r"(pooler|mlm_head/transform|next_sentence_head)/kernel", ("embed", None)),
+    (r"(pooler|(mlm_)?head/transform|next_sentence_head)/kernel", ("embed", None)),
     (r"(pooler|mlm_head/transform|next_sentence_head)/bias", (None,)),
     (r"(embedding_projection|sentence_order_head)/kernel", ("embed", None)),
     (r"(embedding_projection|sentence_order_head)/bias", (None,)),

@@ -63,6 +63,8 @@ def make_tiny(kind):
 
 SIZES["teacher"] = make_tiny(VitConfig)
 TINY = {name: make_tiny(family.config) for name, family in FAMILIES.items()}
+# A first layer, two groups of a local and a global one, and a local one.
+TINY["modernbert"] = dataclasses.replace(TINY["modernbert"], depth=6, global_every=2)
 
 
 @functools.cache

@@ -1,0 +1,193 @@
+"""ModernBERT: models/modernbert.py, and `ModernBertForMaskedLM` of Hugging Face transformers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from data.objectives.masked_lm import MaskedLm
+from models.config.modernbert import ModernBertConfig
+from pretrain.families import bert
+from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.rules import (
+    EXACT_GELU,
+    KERNEL,
+    KERNEL_OUT,
+    SAME,
+    Index,
+    JoinLayout,
+    Rules,
+    map_linear,
+    map_scores,
+)
+
+if TYPE_CHECKING:
+    from data.vocabulary.base import Vocabulary
+
+WORDS = "model.embeddings.tok_embeddings.weight"
+FIELDS = (  # our field, their key, the meaning of an absent key
+    ("vocab", "vocab_size", 50368),
+    ("length", "max_position_embeddings", 8192),
+    ("width", "hidden_size", 768),
+    ("depth", "num_hidden_layers", 22),
+    ("num_heads", "num_attention_heads", 12),
+    ("mlp", "intermediate_size", 1152),
+    ("global_every", "global_attn_every_n_layers", 3),
+    ("window", "local_attention", 128),
+    ("global_rotary_base", "global_rope_theta", 160_000.0),
+    ("local_rotary_base", "local_rope_theta", 10_000.0),
+    ("dropout", "attention_dropout", 0.0),
+    ("embedding_dropout", "embedding_dropout", 0.0),
+    ("mlp_dropout", "mlp_dropout", 0.0),
+    ("pooling", "classifier_pooling", "cls"),
+    ("epsilon", "norm_eps", 1e-5),
+)
+FIXED = {
+    "model_type": "modernbert",
+    "hidden_activation": "gelu",
+    "classifier_activation": "gelu",
+    "norm_bias": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "classifier_bias": False,
+    "decoder_bias": True,
+    "tie_word_embeddings": True,
+}
+# {kind of layer: our name in their older keys}
+KINDS = {"full_attention": "global", "sliding_attention": "local"}
+
+
+def map_layer(ours: str, theirs: str) -> Rules:
+    """Return the rules of a layer, with queries, keys and values in one matrix."""
+    projections = tuple(f"{ours}/attention/{part}/kernel" for part in ("query", "key", "value"))
+    gated = tuple(f"{ours}/mlp/{part}/kernel" for part in ("gate", "up"))
+    return (
+        (projections, f"{theirs}.attn.Wqkv.weight", JoinLayout(KERNEL)),
+        (f"{ours}/attention/out/kernel", f"{theirs}.attn.Wo.weight", KERNEL_OUT),
+        (gated, f"{theirs}.mlp.Wi.weight", JoinLayout(KERNEL)),
+        *map_scores(f"{ours}/mlp/down", f"{theirs}.mlp.Wo"),
+        (f"{ours}/mlp_norm/scale", f"{theirs}.mlp_norm.weight", SAME),
+    )
+
+
+def map_normed_layer(ours: str, theirs: str) -> Rules:
+    """Return the rules of a layer whose input is normed, as of all but the first."""
+    norm = (f"{ours}/attention_norm/scale", f"{theirs}.attn_norm.weight", SAME)
+    return (*map_layer(ours, theirs), norm)
+
+
+def make_rules(config: ModernBertConfig) -> Rules:
+    """Return the rules of all parameters; the last layers may be less than a group."""
+    period = config.global_every
+    names = [*(f"local_{i}" for i in range(period - 1)), "global"]
+    groups = [
+        map_normed_layer(f"encoder/layers/{name}", f"model.layers.{Index(i, period)}")
+        for i, name in enumerate(names, 1)
+    ]
+    rest = [
+        map_normed_layer(f"encoder/last/local_{i}", f"model.layers.{number}")
+        for i, number in enumerate(range(1 + config.num_groups * period, config.depth))
+    ]
+    return (
+        ("token_embedding/embedding", WORDS, SAME),
+        ("embedding_norm/scale", "model.embeddings.norm.weight", SAME),
+        *map_layer("encoder/first/global", "model.layers.0"),
+        *(rule for layer in (*groups, *rest) for rule in layer),
+        ("final_norm/scale", "model.final_norm.weight", SAME),
+        *map_scores("head/transform", "head.dense"),
+        ("head/norm/scale", "head.norm.weight", SAME),
+        ("mlm_head/bias", "decoder.bias", SAME),
+    )
+
+
+def list_layer_types(depth: int, global_every: int) -> list[str]:
+    """Return the kind of each layer by its name in transformers."""
+    return ["sliding_attention" if i % global_every else "full_attention" for i in range(depth)]
+
+
+def describe_settings(config: ModernBertConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json: what transformers 5 reads instead of older keys."""
+    bases = {"global": config.global_rotary_base, "local": config.local_rotary_base}
+    return {
+        "layer_types": list_layer_types(config.depth, config.global_every),
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": bases[name]}
+            for kind, name in KINDS.items()
+        },
+        "initializer_range": 0.02,
+        "initializer_cutoff_factor": 2.0,
+        "pad_token_id": vocabulary.pad,
+        "bos_token_id": vocabulary.cls,
+        "cls_token_id": vocabulary.cls,
+        "eos_token_id": vocabulary.sep,
+        "sep_token_id": vocabulary.sep,
+    }
+
+
+def fill_older_keys(theirs: dict[str, Any]) -> dict[str, Any]:
+    """Return their configuration with the keys of transformers 4 for what 5 alone has written.
+
+    Where both are there, `rope_parameters` holds, as in transformers 5.
+
+    Raises:
+      ValueError: rotary positions other than the default kind, or layers in another order.
+    """
+    theirs = dict(theirs)
+    for kind, parameters in (theirs.get("rope_parameters") or {}).items():
+        if kind not in KINDS or not isinstance(parameters, dict):
+            raise ValueError(f"rope_parameters has {kind!r}; expected entries of {', '.join(KINDS)}")
+        if (rope_type := parameters.get("rope_type", "default")) != "default":
+            raise ValueError(
+                f"rope_parameters of {kind} have rope_type {rope_type!r}; only 'default' is "
+                "supported, rotary positions without scaling"
+            )
+        if "rope_theta" in parameters:
+            theirs[f"{KINDS[kind]}_rope_theta"] = parameters["rope_theta"]
+    types = theirs.get("layer_types")
+    if types is None:
+        return theirs
+    if not isinstance(types, list) or len(types) != theirs.get("num_hidden_layers", 22):
+        raise ValueError("layer_types does not have one entry for each of num_hidden_layers")
+    later = [i for i, kind in enumerate(types) if i and kind == "full_attention"]
+    period = theirs.setdefault("global_attn_every_n_layers", later[0] if later else len(types))
+    if type(period) is int and period > 0 and types != list_layer_types(len(types), period):
+        raise ValueError(
+            f"layer_types does not repeat a full_attention layer every {period} layers "
+            "(global_attn_every_n_layers); models whose layers alternate otherwise are not supported"
+        )
+    return theirs
+
+
+FAMILY = Family(
+    name="modernbert",
+    config=ModernBertConfig,
+    extends=("bert",),
+    objectives=(MaskedLm,),
+    make_import_objective=bert.import_masked_lm,
+    predictor="fill_mask:MaskFiller",
+    title="ModernBERT encoder",
+    task="fill-mask",
+    token_roles=("pad", "unk", "cls", "sep", "mask"),
+    template="cls_sep",
+    hugging_face=HuggingFaceMap(
+        model_type="modernbert",
+        architecture="ModernBertForMaskedLM",
+        rules=make_rules,
+        stacks={"encoder": "num_groups"},
+        prefix="model.",
+        bare=("embeddings.", "layers.", "final_norm."),
+        heads=("head.", "decoder."),
+        copies={"decoder.weight": WORDS},
+        fields=FIELDS,
+        fixed=FIXED,
+        same_values={"hidden_activation": EXACT_GELU, "classifier_activation": EXACT_GELU},
+        settings=describe_settings,
+        prepare=fill_older_keys,
+        head_map=HeadMap(
+            classes="ModernBert",
+            spans=map_linear("span/out", "classifier"),
+            dropout=("classifier_dropout", 0.0),
+            span_dropout=("classifier_dropout", 0.0),
+            kept=("head.",),
+        ),
+    ),
+)
