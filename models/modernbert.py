@@ -54,14 +54,13 @@ class LocalThenGlobal(nn.Module):
     ) -> jax.Array:
         """Return activations [B, L, D]; mask: for the global layer."""
         local_mask = mask.replace(window=self.window)
-        for i in range(self.num_local):
-            layer = self.layer(name=f"local_{i}")
-            x_BLD = layer(
-                self.ops.constrain(x_BLD), train, mask=local_mask, rotation=local_rotation
-            )
+        layers = [(f"local_{i}", local_mask, local_rotation) for i in range(self.num_local)]
         if self.has_global:
-            layer = self.layer(name="global")
-            x_BLD = layer(self.ops.constrain(x_BLD), train, mask=mask, rotation=global_rotation)
+            layers.append(("global", mask, global_rotation))
+        for i, (name, mask, rotation) in enumerate(layers):
+            if i:  # The stack constrains what goes into the first.
+                x_BLD = self.ops.constrain(x_BLD)
+            x_BLD = self.layer(name=name)(x_BLD, train, mask=mask, rotation=rotation)
         return x_BLD
 
 

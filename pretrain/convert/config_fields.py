@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from models.config.base import Config
 from pretrain.families.family_record import Fields
@@ -73,6 +73,10 @@ def write_fields(config: Config, fields: Fields, fixed: Mapping[str, Any]) -> di
 
 def _check_type(key: str, value: Any, kind: Any) -> Any:
     """Return a value, an int as float where a float is expected. Raises ValueError otherwise."""
+    if choices := get_args(kind):  # of a Literal
+        if value not in choices:
+            raise ValueError(f"{key} is {value!r:.80}; expected one of {', '.join(choices)}")
+        return value
     if kind is float and type(value) is int and abs(value) < 1 << 53:
         return float(value)
     if type(value) is not kind:

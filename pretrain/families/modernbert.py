@@ -134,7 +134,9 @@ def fill_older_keys(theirs: dict[str, Any]) -> dict[str, Any]:
     theirs = dict(theirs)
     for kind, parameters in (theirs.get("rope_parameters") or {}).items():
         if kind not in KINDS or not isinstance(parameters, dict):
-            raise ValueError(f"rope_parameters has {kind!r}; expected entries of {', '.join(KINDS)}")
+            raise ValueError(
+                f"rope_parameters has {kind!r}; expected entries of {', '.join(KINDS)}"
+            )
         if (rope_type := parameters.get("rope_type", "default")) != "default":
             raise ValueError(
                 f"rope_parameters of {kind} have rope_type {rope_type!r}; only 'default' is "
@@ -152,7 +154,7 @@ def fill_older_keys(theirs: dict[str, Any]) -> dict[str, Any]:
     if type(period) is int and period > 0 and types != list_layer_types(len(types), period):
         raise ValueError(
             f"layer_types does not repeat a full_attention layer every {period} layers "
-            "(global_attn_every_n_layers); models whose layers alternate otherwise are not supported"
+            "(global_attn_every_n_layers); no other order is supported"
         )
     return theirs
 
