@@ -1,4 +1,4 @@
-"""Sparse factorizations of causal attention (Child et al. 2019, sections 4.2 and 4.3).
+"""Sparse factorizations of causal attention (Child et al. 2019, sections 4.2 and 4.3), and windows.
 
 A `SparsePattern` is the definition, a rule for each pair of positions; `attend_in_blocks` computes
 the same without an array of all pairs.
@@ -20,24 +20,29 @@ Part = Literal["first", "second", "both"]
 KINDS_AND_PARTS = (
     *((kind, part) for kind in ("strided", "fixed") for part in ("first", "second", "both")),
     ("banded", "first"),
+    ("local", "first"),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class SparsePattern:
-    """Which positions j <= i the query at position i attends to, with the stride S:
+    """Which positions j the query at position i attends to, with the stride S:
 
     | kind    | first pattern       | second pattern                                               |
     |---------|---------------------|--------------------------------------------------------------|
     | strided | i - S <= j <= i     | (i - j) mod S = 0                                            |
     | fixed   | j div S = i div S   | j is one of `summary` positions at the end of its block of S |
     | banded  | i - S < j <= i      | none                                                         |
+    | local   | i - S <= j <= i + S | none                                                         |
+
+    All but "local" are causal, j <= i.
 
     Any j <= i reaches i through the first pattern and then the second one. The second fixed pattern
     also has j = i: the paper leaves open what a query reads before the end of the first block.
 
     kind: "strided" suits rows that have a period, such as images, "fixed" suits text. "banded", the
-      locally banded attention of GPT-3, is not a factorization: it has the first pattern alone.
+      locally banded attention of GPT-3, and "local", a window on both sides (Warner et al. 2024,
+      section 2.1.2), are no factorizations: they have the first pattern alone.
     stride: S.
     summary: c of the paper; used by "fixed" alone.
     subblocks: head h reads the summary that is h mod `subblocks` times `summary` before the end of
@@ -48,7 +53,7 @@ class SparsePattern:
       ValueError: an unknown kind or part, a size below 1, or subblocks that exceed the stride.
     """
 
-    kind: Literal["strided", "fixed", "banded"]
+    kind: Literal["strided", "fixed", "banded", "local"]
     stride: int
     summary: int = 1
     subblocks: int = 1
@@ -58,7 +63,7 @@ class SparsePattern:
         if (self.kind, self.part) not in KINDS_AND_PARTS:
             raise ValueError(
                 f"a sparse pattern {self.kind!r}, {self.part!r}: the pattern is strided or fixed, "
-                "its part first, second or both, or it is banded, with the first part alone"
+                "its part first, second or both; or it is banded or local, with the first alone"
             )
         if min(self.stride, self.summary, self.subblocks) < 1:
             raise ValueError(
@@ -73,6 +78,8 @@ class SparsePattern:
 
     def is_visible(self, i: Any, j: Any, head: Any = 0) -> Any:
         """Return whether query i attends to key j in a head; integers or arrays that broadcast."""
+        if self.kind == "local":
+            return abs(i - j) <= self.stride
         first, second = self._is_in_first(i, j), self._is_in_second(i, j, head)
         visible = {"first": first, "second": second, "both": first | second}[self.part]
         return visible & (j <= i)
@@ -96,6 +103,8 @@ class SparsePattern:
         block, place = np.divmod(i, self.stride)
         if self.kind == "banded":
             return np.minimum(i, self.stride - 1) + 1
+        if self.kind == "local":
+            return np.minimum(i, self.stride) + 1 + np.minimum(L - 1 - i, self.stride)
         if self.kind == "strided":
             first, second = np.minimum(i, self.stride) + 1, block + 1
             shared = 1 + np.minimum(block, 1)  # i and i - S
@@ -107,6 +116,8 @@ class SparsePattern:
     def count_scored_pairs(self, L: int) -> int:
         """Return how many pairs of queries and keys `attend_in_blocks` scores in a row of L."""
         num_blocks = -(-L // self.stride)
+        if self.kind == "local":
+            return num_blocks * self.stride * 3 * self.stride
         if self.kind != "fixed":
             near, far = 2 * self.stride, num_blocks
             keys = {"first": near, "second": far, "both": near + far}[self.part]
@@ -149,7 +160,7 @@ def attend_in_blocks(
       k_BLHK: the keys.
       v_BLHK: the values; their K may be another.
       pattern: which keys a query attends to. L need not be a multiple of its stride: positions are
-        added at the end, where no query reads them.
+        added at the end, which no query of the row reads.
       segment_ids: int32 [B, L] of the queries and of the keys; a query attends to its own segment.
       scale: factor of the scores; K ** -0.5 by default.
       drop: a `models.layers.dropout.KeyedDropout` of the attention weights, or None.
@@ -157,7 +168,7 @@ def attend_in_blocks(
     B, L, H, K = q_BLHK.shape
     factor: float = K**-0.5 if scale is None else scale
     q_BNSHK, k_BNSHK, v_BNSHK = (_split_blocks(x, pattern) for x in (q_BLHK, k_BLHK, v_BLHK))
-    groups = _list_key_groups(pattern, q_BNSHK.shape[1], H)
+    groups = _list_key_groups(pattern, L, H)
     scores = []
     for letters, gather, mask in groups:
         scores_BHNSW = jnp.einsum(
@@ -200,8 +211,11 @@ def _align(x: jax.Array, letters: str) -> jax.Array:
     )
 
 
-def _list_key_groups(pattern: SparsePattern, N: int, H: int) -> list[KeyGroup]:
-    """Return the near keys and the far keys that the queries of N blocks attend to."""
+def _list_key_groups(pattern: SparsePattern, L: int, H: int) -> list[KeyGroup]:
+    """Return the near keys and the far keys that the queries of a row attend to."""
+    if pattern.kind == "local":
+        return [_make_local_near(pattern, L)]
+    N = -(-L // pattern.stride)
     near, far = (
         (_make_fixed_near, _make_fixed_far)
         if pattern.kind == "fixed"
@@ -221,6 +235,17 @@ def _make_strided_near(pattern: SparsePattern, N: int, H: int) -> KeyGroup:
     exists_N1W = (np.arange(N)[:, None, None] > 0) | (j_W >= S)
     mask_NSW = jnp.asarray(pattern.is_visible(i_S1, j_W)) & exists_N1W
     return KeyGroup("bnwhk", _join_block_before, mask_NSW)
+
+
+def _make_local_near(pattern: SparsePattern, L: int) -> KeyGroup:
+    """Return a query's own block, the block before and the block after."""
+    S, N = pattern.stride, -(-L // pattern.stride)
+    starts_N11 = S * np.arange(N)[:, None, None]
+    i_NS1 = starts_N11 + np.arange(S)[:, None]
+    j_N1W = starts_N11 - S + np.arange(3 * S)
+    exists_N1W = (j_N1W >= 0) & (j_N1W < L)
+    mask_NSW = np.asarray(pattern.is_visible(i_NS1, j_N1W)) & exists_N1W
+    return KeyGroup("bnwhk", _join_blocks_around, jnp.asarray(mask_NSW))
 
 
 def _make_strided_far(pattern: SparsePattern, N: int, H: int) -> KeyGroup:
@@ -250,6 +275,12 @@ def _join_block_before(x_BNSHK: jax.Array) -> jax.Array:
     """Return each block after the one before it, [B, N, 2 S, H, ...]; the first after zeros."""
     before_BNSHK = jnp.pad(x_BNSHK, ((0, 0), (1, 0)) + ((0, 0),) * (x_BNSHK.ndim - 2))[:, :-1]
     return jnp.concatenate([before_BNSHK, x_BNSHK], axis=2)
+
+
+def _join_blocks_around(x_BNSHK: jax.Array) -> jax.Array:
+    """Return each block between the two around it, [B, N, 3 S, H, ...]; zeros beyond the ends."""
+    padded = jnp.pad(x_BNSHK, ((0, 0), (1, 1)) + ((0, 0),) * (x_BNSHK.ndim - 2))
+    return jnp.concatenate([padded[:, :-2], x_BNSHK, padded[:, 2:]], axis=2)
 
 
 def _gather_summaries(pattern: SparsePattern, H: int, x_BNSHK: jax.Array) -> jax.Array:

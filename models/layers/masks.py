@@ -64,6 +64,8 @@ class Mask(flax.struct.PyTreeNode):
                 f"{name} with causal={self.causal}, window={self.window} and "
                 f"offset={self.offset}: it needs causal=True, and neither of the others"
             )
+        if self.pattern and self.pattern.kind == "local":
+            raise ValueError("a local pattern: give the mask a window instead, without causal=True")
         if self.offset < 0 or (self.offset and self.step is not None):
             raise ValueError(
                 f"an offset of {self.offset} keys before the first query: it must be at least 0, "
@@ -114,11 +116,14 @@ class Mask(flax.struct.PyTreeNode):
     def find_block_pattern(self, L: int, M: int) -> SparsePattern | None:
         """Return the pattern that `attend` computes in blocks; None to score all pairs.
 
-        It is the mask's, or a causal window in which a block and the one before are shorter
+        It is the mask's, or a window whose blocks, a query's own and those next to it, are shorter
         than the row. A decoding step has one query, and no blocks.
         """
         if self.step is not None or L != M:
             return None
+        half = self.window // 2 if self.window else 0
+        if half and not self.causal and 3 * half < L and not self.offset:
+            return SparsePattern("local", half, part="first")
         if self.causal and self.window is not None and 2 * self.window < L and not self.offset:
             return SparsePattern("banded", self.window, part="first")
         return self.pattern

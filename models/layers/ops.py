@@ -167,7 +167,7 @@ def attend(
 ) -> jax.Array:
     """Return softmax(scale * q k^T + bias) v (Vaswani et al. 2017, section 3.2.1).
 
-    A sparse pattern or a causal window is computed in blocks (`models.layers.block_sparse`), chunks
+    A sparse pattern or a window is computed in blocks (`models.layers.block_sparse`), chunks
     of sorted keys in these (`models.layers.long_rows.key_chunks`).
 
     Args:

@@ -173,6 +173,43 @@ def test_a_causal_window_is_computed_in_blocks_where_they_save_pairs(L, window, 
     np.testing.assert_allclose(found, run(q, k, v, mask.make_dense(L, L)), atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("L", "window", "blocks"), [(18, 8, True), (17, 11, True), (15, 10, False)]
+)
+def test_a_window_on_both_sides_is_computed_in_blocks_where_they_save_pairs(L, window, blocks):
+    """Outputs and gradients of packed and padded rows are those of all pairs under the mask."""
+    half = window // 2
+    segments = jnp.asarray(np.broadcast_to(np.arange(L) >= 7, (B, L)).astype(np.int32))
+    valid = jnp.asarray(np.arange(L) < np.array([[L], [L - 3]]))
+    mask = Mask(valid, (segments, segments), window=window)
+    local = SparsePattern("local", half, part="first")
+    assert mask.find_block_pattern(L, L) == (local if blocks else None)
+    num_blocks = -(-L // half)
+    assert mask.count_scored_pairs(L, L) == (num_blocks * 3 * half**2 if blocks else L * L)
+    square = np.abs(np.arange(L)[:, None] - np.arange(L)) <= half
+    np.testing.assert_array_equal(make_square(local, L), square)
+    assert local.count_visible_keys(L).tolist() == square.sum(-1).tolist()
+    *vectors, weights = draw_vectors(L)
+    weights = weights * np.asarray(valid)[..., None, None]  # No loss reads the padding.
+
+    @jax.jit
+    def run_both(*vectors):
+        dense = mask.make_dense(L, L)
+        return tuple(
+            run_attention(lambda *qkv, read=read: attend(*qkv, mask=read), *vectors)
+            for read in (mask, dense)
+        )
+
+    found, expected = run_both(*vectors, weights)
+    np.testing.assert_allclose(
+        np.where(valid[..., None, None], found[0], 0),
+        np.where(valid[..., None, None], expected[0], 0),
+        atol=2e-6,
+    )
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-6)
+
+
 @pytest.mark.fast
 @pytest.mark.parametrize(
     ("settings", "message"),
@@ -196,3 +233,5 @@ def test_a_pattern_is_causal_and_alone():
     for settings in ({}, {"causal": True, "window": 3}, {"causal": True, "offset": 2}):
         with pytest.raises(ValueError, match="it needs causal=True, and neither of the others"):
             Mask(pattern=pattern, **settings)
+    with pytest.raises(ValueError, match="a local pattern: give the mask a window instead"):
+        Mask(pattern=SparsePattern("local", 4, part="first"), causal=True)
