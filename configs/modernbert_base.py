@@ -1,0 +1,36 @@
+r"""ModernBERT-base, 149 M (Warner et al. 2024).
+
+The first phase: 1.7 T tokens in rows of 1,024, 30 % of them masked, at a constant rate after the
+warmup. Rotary positions have the base 10,000 in all layers; the second phase, with rows of 8,192,
+raises it to 160,000 in the global ones.
+
+    python -m pretrain prepare CORPUS --algorithm byte_bpe --layout roberta \
+        --vocab-size 50368 --output corpus
+    python -m pretrain train modernbert_base --workdir runs/modernbert_base data.store=corpus
+
+CORPUS is a folder of text. The authors use StableAdamW, raise the batch from a small one, and do
+not pack rows; this run has AdamW, one batch size, and packed rows. Not run.
+"""
+
+from data.config import Data
+from data.objectives.masked_lm import MaskedLm
+from models.config.modernbert import ModernBertConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config() -> Run:
+    return Run(
+        model=ModernBertConfig(global_rotary_base=10_000.0),
+        data=Data(
+            objective=MaskedLm(length=1024, max_predictions=308, mask_rate=0.3), batch_size=4608
+        ),
+        optimizer=AdamW(
+            learning_rate=8e-4,
+            warmup_steps=636,
+            end_lr_ratio=1.0,
+            weight_decay=1e-5,
+            beta2=0.98,
+            max_grad_norm=0.0,
+        ),
+        train=Train(steps=364_304),
+    )
