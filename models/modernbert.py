@@ -78,7 +78,6 @@ def make_layer(config: ModernBertConfig, ops: Ops) -> partial[PreNormLayer]:
             activation=gelu,
             use_bias=False,
             down_init=residual_init,
-            dropout=partial(Dropout, c.mlp_dropout, ops=ops),
             ops=ops,
         ),
         norm=partial(LayerNorm, c.epsilon, ops, use_bias=False),
@@ -115,7 +114,6 @@ class ModernBert(MaskedLanguageModel):
         c = self.config
         self.token_embedding = Embed(c.vocab, c.width, ops=self.ops)
         self.embedding_norm = LayerNorm(c.epsilon, self.ops, use_bias=False)
-        self.embedding_drop = Dropout(c.embedding_dropout, ops=self.ops)
         self.encoder = make_stack(c, self.ops)
         self.final_norm = LayerNorm(c.epsilon, self.ops, use_bias=False)
         self.head = StateTransform(c.epsilon, ops=self.ops)
@@ -146,9 +144,8 @@ class ModernBert(MaskedLanguageModel):
             make_rotation(positions_BL, c.width // c.num_heads, base)
             for base in (c.local_rotary_base, c.global_rotary_base)
         )
-        x_BLD = self.embedding_norm(self.token_embedding(token_ids))
         x_BLD = self.encoder(
-            self.embedding_drop(x_BLD, deterministic=not train),
+            self.embedding_norm(self.token_embedding(token_ids)),
             train,
             mask=make_padding_mask(attention_mask, segment_ids),
             local_rotation=local_rotation,

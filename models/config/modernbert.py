@@ -25,8 +25,6 @@ class ModernBertConfig(TakesHead, ModelConfig):
     global_rotary_base: float = 160_000.0  # of the rotary positions of global layers
     local_rotary_base: float = 10_000.0  # of the rotary positions of local layers
     dropout: float = 0.1  # rate after each attention
-    embedding_dropout: float = 0.0  # rate after the embeddings
-    mlp_dropout: float = 0.0  # rate of the hidden layer of each feed-forward network
     # what a head that scores whole rows reads: the state of the [CLS], or the mean of all states
     pooling: Literal["cls", "mean"] = "cls"
 

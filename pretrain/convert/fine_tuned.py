@@ -49,7 +49,7 @@ def from_hf(
         depths,
         own,
         head_prefixes=list_unread_modules(config),
-        body_prefixes=(hf_map.prefix, *hf_map.fine_tuned_names.kept),
+        body_prefixes=(hf_map.prefix, *hf_map.fine_tuned_names.shared),
         ignored_patterns=hf_map.buffers,
     )
     encoder = {name: flat[name] for name in init_params["encoder"]}
@@ -73,11 +73,11 @@ def make_headed_map(
     hf_map = find_model_family(config).require_hugging_face()
     head = HEAD_CONVERSIONS[type(config)]
     moved = hf_map.fine_tuned_names.renamed_in_classifier if head.is_classifier else {}
-    kept = (hf_map.prefix, *hf_map.fine_tuned_names.kept)
+    prefixes = (hf_map.prefix, *hf_map.fine_tuned_names.shared)
     own = [
         (ours, rename_moved(theirs, moved), layout)
         for ours, theirs, layout in hf_map.make_rules(config.encoder)
-        if all(name.startswith(kept) for name in list_their_names(theirs))
+        if all(name.startswith(prefixes) for name in list_their_names(theirs))
     ]
     return (*own, *head.rules(hf_map.fine_tuned_names)), hf_map.find_depths(config.encoder), hf_map
 

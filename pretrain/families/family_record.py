@@ -49,7 +49,7 @@ class HeadMap:
     choice_dropout: the same of a multiple choice model; None: `dropout`.
     choice_settings: {their key: the only supported value} of a multiple choice model.
     fixed_dropout: {usual end of a class: whether it has the encoder's rate or none, for any key}.
-    kept: prefixes of the names outside of the body that a fine-tuned model keeps.
+    shared: prefixes of the names outside of the body that a fine-tuned model has as well.
     lacking: the usual ends of the names of classes that transformers does not have.
     """
 
@@ -66,7 +66,7 @@ class HeadMap:
     choice_dropout: tuple[str, float | None] | None = None
     choice_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     fixed_dropout: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    kept: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
 
     def name_class(self, suffix: str) -> str:

@@ -36,8 +36,6 @@ FIELDS = (  # our field, their key, the meaning of an absent key
     ("global_rotary_base", "global_rope_theta", 160_000.0),
     ("local_rotary_base", "local_rope_theta", 10_000.0),
     ("dropout", "attention_dropout", 0.0),
-    ("embedding_dropout", "embedding_dropout", 0.0),
-    ("mlp_dropout", "mlp_dropout", 0.0),
     ("pooling", "classifier_pooling", "cls"),
     ("epsilon", "norm_eps", 1e-5),
 )
@@ -50,6 +48,8 @@ FIXED = {
     "mlp_bias": False,
     "classifier_bias": False,
     "decoder_bias": True,
+    "embedding_dropout": 0.0,
+    "mlp_dropout": 0.0,
     "tie_word_embeddings": True,
 }
 # {kind of layer: our name in their older keys}
@@ -189,7 +189,7 @@ FAMILY = Family(
             spans=map_linear("span/out", "classifier"),
             dropout=("classifier_dropout", 0.0),
             span_dropout=("classifier_dropout", 0.0),
-            kept=("head.",),
+            shared=("head.",),
         ),
     ),
 )
