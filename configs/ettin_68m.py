@@ -1,4 +1,4 @@
-r"""Ettin's encoder of 68 M parameters (Weller et al. 2025), a ModernBERT.
+r"""Ettin's encoder, 68 M (Weller et al. 2025).
 
 The first of its three phases: 1.7 T tokens in rows of 1,024, 30 % of them masked, at a constant
 rate after the warmup. Rotary positions have the base 10,000 in all layers; a later phase with rows

@@ -1,6 +1,6 @@
-"""A tiny ModernBERT: 4 layers of width 128, of which the first and the last are global.
+"""A tiny ModernBERT: 4 layers of width 128.
 
-A smoke test; corpus and vocabulary as in bert_tiny.
+A smoke test, whose first and last layers are global; corpus and vocabulary as in bert_tiny.
 
     python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
     python -m pretrain train modernbert_tiny --workdir runs/modernbert_tiny

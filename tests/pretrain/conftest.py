@@ -35,6 +35,7 @@ from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from models.config.lstm_lm import LstmLmConfig
+from models.config.modernbert import ModernBertConfig
 from models.config.music_transformer import MusicTransformerConfig
 from models.config.recurrent_encoder import RecurrentEncoderConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
@@ -88,6 +89,9 @@ DISTILBERT = DistilBertConfig(
     mlp=64,
     dropout=0.0,
     attention_dropout=0.0,
+)
+MODERNBERT = ModernBertConfig(
+    vocab=128, length=32, width=32, depth=5, num_heads=8, mlp=64, window=8, dropout=0.0
 )
 ROBERTA = RobertaConfig(
     vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
@@ -222,6 +226,7 @@ RUNS = {
         make_tiny_run(ALBERT, SentenceOrder(length=32, max_predictions=6)),
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
+    "modernbert": make_tiny_run(MODERNBERT, MaskedLm(length=32, max_predictions=6)),
     "roberta": make_tiny_run(ROBERTA, MaskedLm(length=32, max_predictions=6, rows="sentences")),
     "linformer": make_tiny_run(LINFORMER, MaskedLm(length=32, max_predictions=6, rows="documents")),
     "linformer_unshared": make_tiny_run(

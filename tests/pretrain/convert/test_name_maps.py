@@ -21,6 +21,7 @@ from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import TaggerConfig
+from models.config.modernbert import ModernBertConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
@@ -56,6 +57,7 @@ T5 = T5Config(
     max_distance=20,
 )
 ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, num_heads=3, mlp=5)
+MODERNBERT = ModernBertConfig(vocab=19, length=7, width=6, depth=6, num_heads=3, mlp=5)
 ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, num_heads=3, mlp=5)
 ELECTRA = ElectraConfig(
     vocab=19,
@@ -117,6 +119,8 @@ CASES = {
     "transformer_xl characters": dataclasses.replace(
         XL, clusters=None, untie_r=False, clamp_len=None
     ),
+    "modernbert": MODERNBERT,
+    "modernbert unrolled": dataclasses.replace(MODERNBERT, scan=False),
     "gpt": GPT,
     "bart": BART,
     "distilbert": DISTILBERT,
@@ -145,7 +149,10 @@ VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
     encoders = dict.fromkeys(
-        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig, XLNetConfig),
+        (
+            *(BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig),
+            *(ModernBertConfig, XLNetConfig),
+        ),
         (ids, ids > 0),
     )
     read = (

@@ -165,6 +165,7 @@ CASES += [
     # its rotations are drawn for each micro-batch
     ("reformer", (2, 2, 2), 1),
     ("reformer_kept", (8, 1, 1), 1),
+    ("modernbert", (1, 2, 2, 2), 4),
     ("roberta", (2, 2, 2), 4),
     ("albert", (1, 2, 2, 2), 4),
     ("bert_packed", (1, 2, 2, 2), 4),
