@@ -37,12 +37,12 @@ ROWS_8192 = "data.objective.length=8192 data.batch_size=16"
 XLNET_8192 = "model.length=8192 data.objective.length=8192 data.batch_size=16"
 BYTES_8192 = "model.length=8192 data.objective.length=8192"
 PLANS = (
-    Plan("bert_base", "v4:4x4x1"),
+    Plan("bert_base", "v4:2x2x4"),
     Plan("bert_base", "v4:4x4x1", "model.scan=false"),
     Plan("bert_base", "v4:4x4x4"),
     Plan("bert_base", "v4:4x4x4", "mesh.data=4 mesh.fsdp=16"),
-    Plan("bert_large", "v4:4x4x1"),
-    Plan("bert_large", "v4:4x4x1", "model.remat=false"),
+    Plan("bert_large", "v4:2x2x4"),
+    Plan("bert_large", "v4:2x2x4", "model.remat=false"),
     Plan("bert_large", "v4:4x4x4"),
     Plan("bert_large", "v4:4x4x4", "mesh.data=1 mesh.fsdp=-1"),
     Plan("bert_large_512", "v5p:2x2x4"),
@@ -115,8 +115,8 @@ EXAMPLES = (
     Plan("electra_small", "v5e:2x2"),
     Plan("t5_base", "v5e:4x4"),
     Plan("electra_base", "v5e:4x4"),
-    Plan("bert_base", "v4:4x4x1"),
-    Plan("bert_large", "v4:4x4x1"),
+    Plan("bert_base", "v4:2x2x4"),
+    Plan("bert_large", "v4:2x2x4"),
     Plan("t5_base", "v5p:2x2x4"),
     Plan("bert_large_512", "v5p:2x2x4"),
     Plan("roberta_base", "v5p:4x4x4"),

@@ -49,8 +49,8 @@ def test_the_pages_are_made_of_the_record(tmp_path, monkeypatch):
     for name, committed in pages.items():
         assert (tmp_path / name).read_text().strip() in committed.read_text()
     assert len(read_rows(SLICES_PAGE)) == len(PLANS)
-    assert "## v4-32 (`v4:4x4x1`, 16 chips)" in SLICES_PAGE.read_text()
-    assert "| v4-32 (`v4:4x4x1`) | `bert_base` |" in EXAMPLES_PAGE.read_text()
+    assert "## v4-32 (`v4:2x2x4`, 16 chips)" in SLICES_PAGE.read_text()
+    assert "| v4-32 (`v4:2x2x4`) | `bert_base` |" in EXAMPLES_PAGE.read_text()
 
 
 def test_every_example_is_a_plan():
