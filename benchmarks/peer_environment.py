@@ -25,7 +25,7 @@ PEER_PACKAGES = (
 def find_peers_python() -> pathlib.Path:
     """Return the Python of the peers' environment.
 
-    The one of CLOZE_PEERS_PYTHON, or that of a virtual environment which is created on the first
+    The one of CLOZE_PEERS_PYTHON, or one in a virtual environment which is created on the first
     call: a minute or two, about a GiB. Raise FileNotFoundError if the former is not a program.
     """
     if own := os.environ.get("CLOZE_PEERS_PYTHON"):

@@ -231,7 +231,7 @@ def corpora(root):
     """Return the folder of real corpora that benchmarks use; skip the test if it does not exist."""
     path = root.parent / "shared" / "corpora"
     if not path.is_dir():
-        pytest.skip(f"{path.name}/ is not beside the project: real corpora are only for measuring")
+        pytest.skip(f"{path.name}/ is not next to the project: real corpora are only for measuring")
     return path
 
 

@@ -161,7 +161,7 @@ def load_small(config, overrides=()):
 
 
 def prepare_folder() -> None:
-    """Write a text in place of the built-in corpus, and link the folders that commands name."""
+    """Write a text for the built-in corpus, and link the folders that commands name."""
     text = "\n\n".join((ROOT / page).read_text() for page in list_pages())
     with open("builtin.txt", "w") as file:
         file.write(text)

@@ -62,7 +62,7 @@ def write_folder(folder, datasets, options=OPTIONS):
 
 
 def spell(word, width):
-    """Return the characters of a word; of "<S>" and "</S>" those of the ends of a sentence."""
+    """Return the characters of a word; of "<S>" and "</S>" the ends of a sentence."""
     ends = {"<S>": [256], "</S>": [257]}
     inner = ends.get(word) or list(word.encode()[: width - 2])
     ids = [258, *inner, 259]
@@ -100,7 +100,7 @@ PARTS = ("W_carry", "b_carry", "W_transform", "b_transform")
 
 
 def read_direction(x_LD, direction, datasets, options=OPTIONS, state=None):
-    """Return ([L, D] of each layer, the states behind), words in the order of reading."""
+    """Return ([L, D] of each layer, the last states), words in the order of reading."""
     lstm, outputs, behind = options["lstm"], [], []
     for i in range(lstm["n_layers"]):
         cell = CELL.format(direction, i)
@@ -122,7 +122,7 @@ def read_direction(x_LD, direction, datasets, options=OPTIONS, state=None):
 
 
 def read_sentence(words, datasets, options=OPTIONS, states=(None, None)):
-    """Return ([L, 2 D] of the words and of each layer, the states behind), float64."""
+    """Return ([L, 2 D] of the words and of each layer, the last states), float64."""
     x_LD = np.array([read_word(word, datasets, options) for word in words])
     forward, last = read_direction(x_LD, 0, datasets, options, states[0])
     backward, first = read_direction(x_LD[::-1], 1, datasets, options, states[1])

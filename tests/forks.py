@@ -1,7 +1,7 @@
 """Processes of this Python that start with JAX, TensorFlow and Orbax imported: forks of
 tests/fork_server.py.
 
-The imports take most of a short run's time. `Popen` and `run` are those of `subprocess` for
+The imports take most of a short run's time. `Popen` and `run` are `subprocess`'s for
 `[sys.executable, ...]`: the process is a child of the caller, with the streams, folder,
 environment, session and arguments that it is given, and ends as Python does. Where it would import
 otherwise, because a variable differs that the libraries read as they are imported, `subprocess`

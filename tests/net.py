@@ -18,7 +18,7 @@ all gradients (or all parameters) where that is more, for a gradient that is 0 b
 no size. Batches and dropout masks must have equal bits in either case. With --hlo: the optimised
 HLO of the whole train step, its clipping included, is the same but for metadata, so speed and
 memory are the same too; a rename of parameters changes the order of the arguments, and so the text:
---hlo is for commits between which no parameter path is renamed (the last rename is that of 0.2.0).
+--hlo is for commits between which no parameter path is renamed (the last rename is 0.2.0's).
 
 What it does not prove: anything about initial weights, dropout within a model, clipping or the
 reported gradient norm, since these depend on our own names; about bfloat16, other devices, or

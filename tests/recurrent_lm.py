@@ -35,7 +35,7 @@ class ElmanConfig(ModelConfig):
 
 
 class Elman(nn.Module):
-    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each. The hidden state
+    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word after each. The hidden state
     of each row is kept.
     """
 

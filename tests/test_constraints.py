@@ -21,7 +21,7 @@ SYSTEMS = {
 
 
 def read_requirements():
-    """Return {extra, or "" for those of every installation: its requirements in setup.cfg}."""
+    """Return {extra, or "" for every installation: its requirements in setup.cfg}."""
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
     values = {"": setup["options"]["install_requires"], **setup["options.extras_require"]}

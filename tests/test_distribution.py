@@ -145,7 +145,7 @@ def test_no_module_names_a_package_of_the_checkout(files):
 def installed(built, tmp_path_factory):
     """Install the wheel in an environment without the checkout; return its folder of programs.
 
-    The libraries are those of this environment.
+    The libraries are this environment's.
     """
     folder = tmp_path_factory.mktemp("environment")
     call(sys.executable, "-m", "venv", "--without-pip", folder)

@@ -1,4 +1,4 @@
-"""The messages that docs/troubleshooting.md quotes are those of the code."""
+"""The messages that docs/troubleshooting.md quotes are in the code."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""The notebook for Colab and Kaggle runs beside the packages of Colab's image, from first to last cell.
+"""The notebook for Colab and Kaggle runs with the packages of Colab's image, from first to last cell.
 
 It has Python 3.13 without venv and ensurepip, and a JAX and a Flax that Cloze does not admit.
 """

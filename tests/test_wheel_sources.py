@@ -36,7 +36,7 @@ def checkout(tmp_path):
 
 
 def run_backend(checkout, code):
-    """Run code beside the checkout's build and return the lines that it prints."""
+    """Run code next to the checkout's build and return the lines that it prints."""
     place = {"PYTHONPATH": str(checkout / "distribution"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code],

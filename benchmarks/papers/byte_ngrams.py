@@ -4,12 +4,12 @@ Chen and Goodman 1998, section 3, of all orders at once:
 
     p(w | h) = max(0, c(hw) - D(c(hw))) / c(h.) + gamma(h) p(w | h')
 
-c of the highest order are counts, those of the lower orders the numbers of different bytes before
+c of the highest order are counts, of the lower orders the numbers of different bytes before
 the n-gram; h' is h without its first byte, gamma(h) what the discounts leave. Below order 1 all
 bytes have 1 / 256. A context that the text does not have leaves the lower order's probability.
 
 An n-gram is the pair of its first n - 1 bytes, as a number, and its last byte; the numbers of one
-order are made from those of the order before. Memory is that of two orders, so that N may be 20.
+order are made from the order before. Memory holds two orders, so that N may be 20.
 
 T bytes of the training text   S bytes of the scored text   U different n-grams
 """

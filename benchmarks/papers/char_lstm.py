@@ -122,7 +122,7 @@ def main() -> None:
         "",
         f"`{format_command()}`: {len(training):,} bytes of training text, {len(test):,} bytes of "
         f"test text. {describe_run(trained)} The n-gram models are interpolated, with modified "
-        f"Kneser-Ney smoothing; the best is that of order {best}. The paper has, in nats per "
+        f"Kneser-Ney smoothing; order {best} is best. The paper has, in nats per "
         f"character of War and Peace, {PAPER['LSTM']} of its LSTM and {PAPER['n-gram']} of its "
         "n-gram model.",
         "",

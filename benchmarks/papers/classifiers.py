@@ -1,4 +1,4 @@
-"""Classifiers of words on the sets and by the protocols of their papers, beside their figures.
+"""Classifiers of words on the sets and by the protocols of their papers, next to their figures.
 
     python -m benchmarks.papers.classifiers --corpora CORPORA --sets MR --models nbow,dan --folds 10
 
@@ -253,7 +253,7 @@ def main() -> None:
             "",
             f"`{format_command()}`: accuracy in percent on the held-out texts, mean ± sample "
             "standard deviation (number of folds); the papers' figures; seconds of a whole "
-            "`finetune`, its start and compilation included, beside other programs.",
+            "`finetune`, its start and compilation included, with other programs running.",
             "",
             *format_rows(finished, names, sets),
         ]

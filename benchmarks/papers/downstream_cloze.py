@@ -2,7 +2,7 @@
 
     python -m benchmarks.papers.downstream_cloze WORKDIR ENCODER [OVERRIDE ...]
 
-WORKDIR is that of a finished fine-tuning; its steps run again, with their input pipeline.
+WORKDIR has a finished fine-tuning; its steps run again, with their input pipeline.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
     python -m benchmarks.papers.elmo_tagger --corpora ../shared/corpora --from runs/elmo_books
       [--layers] [--bert runs/bert_mini] [--seeds 3] [--again]
 
-The first form writes the books with blanks between words and punctuation. The tagger is that of
+The first form writes the books with blanks between words and punctuation. The tagger follows
 `lstm_tagger`, on fixed features of each word: a random vector of each different word;
-the mean of the layers of an ELMo with random parameters; that of the ELMo, and the mix with weights
+the mean of the layers of an ELMo with random parameters; the ELMo's mean, and the mix with weights
 that the tagger learns (Peters et al. 2018, equation 1); with --layers each layer alone; with --bert
 the last layer of a BERT, at each word's first token. A dated section is appended to
 benchmarks/results/elmo_tagger.md.

@@ -173,7 +173,7 @@ def format_section(
     length = objective.length
     text = f"""
 The encoder: {args.encoder}, {model.depth} layers of width {model.width}, rows of {length} tokens,
-frozen. Sentences: {sizes}: those of more than {length - 2} tokens are encoded in parts. {cut} of
+frozen. Sentences: {sizes}; longer than {length - 2} tokens, they are encoded in parts. {cut} of
 the parts are one word longer than a row, whose first token is used; {empty} words have no token.
 The tagger: two bidirectional LSTM layers of width {WIDTH} in each direction and a classification
 layer, batches of {BATCH} sentences of similar length, Adam at {RATE:g}, {args.epochs} epochs, no

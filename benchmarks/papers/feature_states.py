@@ -66,7 +66,7 @@ def extract_states(
       without tokens is zero.
 
     Raises:
-      ValueError: if the encoded words are not those of the sentences.
+      ValueError: if the encoded words are not the sentences'.
     """
     model: Any = trained.run.model
     # A model of characters learns no positions, and reads a sentence of any length whole.

@@ -5,12 +5,12 @@
 Zellers et al. (2019), sections 5 and 6. Passages of books are articles: the author, the title, the
 section as headline, and the body. A generator (configs/grover_tiny.py, larger) is trained on most
 sections of all authors. For the others it generates bodies from the metadata, by top-p with several
-values. A detector learns real and generated bodies of some authors, and is scored on those of the
+values. A detector learns real and generated bodies of some authors, and is scored on bodies of the
 other authors, so that the topic of an author does not help it. Both kinds are cut to the same
 number of words, in equal numbers, from the same metadata.
 
-The detectors: the generator's own parameters with a head on the last token; those of a smaller
-Grover; the generator's size from random parameters; fastText's bag of words and bigrams; and
+The detectors: the generator's own parameters with a head on the last token; a smaller Grover's;
+ the generator's size from random parameters; fastText's bag of words and bigrams; and
 scikit-learn's logistic regression on the counts of words. The last step of each is scored. FOLDER
 has the articles, workdirs and finished runs, so that a second command adds what is missing.
 """
@@ -273,7 +273,7 @@ def main() -> None:
             format_title(load_at_start),
             "",
             f"`{format_command()}`: accuracy in percent on real and generated bodies of "
-            f"{CUT_WORDS} words, in equal numbers, of other authors than those of its training. "
+            f"{CUT_WORDS} words, in equal numbers, of authors who are not in its training. "
             f"Bodies to learn from, and scored: {sizes}. Held-out loss of the generators in nats a "
             f"token after {args.steps} steps of 24 articles: {losses}. Widths, depths and heads: "
             f"{SIZES}.",

@@ -86,7 +86,7 @@ def train_model(
 ) -> dict[str, float]:
     """Return the accuracy on the test images after the last step, and the seconds of the command.
 
-    A student with a teacher reads that of the folder `TEACHER` beside its own.
+    A student with a teacher also reads the teacher's, from the folder `TEACHER`.
     """
     from pretrain.workdir.metrics_file import read_metrics
 

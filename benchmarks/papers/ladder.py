@@ -3,7 +3,7 @@
     python -m benchmarks.papers.ladder --corpora CORPORA --folder FOLDER --minutes 10 --page
 
 Every model is pretrained on the books of CORPORA, of which all but ELMo read the same pieces of
-words, and fine-tuned on labelled texts; beside it the same model from random parameters, with the
+words, and fine-tuned on labelled texts; and the same model from random parameters, with the
 same steps. The floor is scikit-learn's logistic regression on the counts of words.
 
 Time is equal by rates: the models first train in turns of some seconds, so that other programs slow
@@ -131,7 +131,7 @@ def measure_rates(names: Sequence[str], folder: pathlib.Path, seconds: float) ->
 def find_steps(names: Sequence[str], folder: pathlib.Path, args: argparse.Namespace) -> Any:
     """Return {name: steps of pretraining}, which `FOLDER/steps.json` has from then on.
 
-    Models that are added later are measured beside the reference, whose steps do not change.
+    Models that are added later are measured next to the reference, whose steps do not change.
     """
     path = folder / "steps.json"
     steps = json.loads(path.read_text()) if path.exists() else {}

@@ -1,12 +1,12 @@
-"""Compare Linformer's time and memory with those of full attention (Wang et al. 2020, table 3).
+"""Compare Linformer's time and memory with full attention's (Wang et al. 2020, table 3).
 
     python -m benchmarks.papers.linformer_savings [--rounds 5] [--longest 65536] [--gib 10]
 
 One layer of width 768 with 12 heads, as RoBERTa-base has, on rows of random tokens in float32, with
 one projection for all. The paper's table is of inference on a GPU: "time saved" is the speed-up,
-"memory saved" the ratio of the largest batches. Here time is that of the forward pass, and of the
+"memory saved" the ratio of the largest batches. Here time is the forward pass's, and the
 gradient, in batches of 4,096 tokens or one row. Memory is the bytes of temporaries that XLA has
-compiled for one batch, whose ratio is that of the largest batches. The models take turns; figures
+compiled for one batch, whose ratio equals the largest batches'. The models take turns; figures
 are the median of the rounds. What needs more than --gib is compiled and not timed. A dated section
 is added to benchmarks/results/linformer_savings.md.
 """

@@ -7,7 +7,7 @@ symbols from 1 to 127; a model of one layer predicts the second w. Models are tr
 attention and with hashing, and each is evaluated with full attention and with several numbers of
 rounds. Rows here have 128 symbols, the paper's 1,024. Then the error: attention by hashing against
 full attention, as a share of its norm, of rows of 1,024 vectors. A dated section is added to
-benchmarks/results/reformer.md, and beside it the error is drawn, reformer_error.svg. --steps 0
+benchmarks/results/reformer.md, and reformer_error.svg draws the error. --steps 0
 measures and draws the error alone and writes no section.
 """
 
@@ -228,7 +228,7 @@ def main() -> None:
             accuracies,
         ),
         "",
-        "The norm of hashed - full over that of full attention's outputs, the mean of 5 draws of "
+        "The norm of hashed - full over full attention's norm, the mean of 5 draws of "
         "rotations: 1,024 positions, 4 heads of 32, chunks of 64, 32 buckets. A query is one of 64 "
         "directions of length 8, and a random vector of the given length is added.",
         "",

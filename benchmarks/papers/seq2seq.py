@@ -6,7 +6,7 @@
 CORPUS is as of `translate`: Multi30k, English to German. All models are trained on the
 same rows of the same store, for as many steps, one after the other; a run that exists is continued.
 BLEU is sacrebleu's on raw text, of the whole test set and of its sentences by the number of words
-of the source. A dated section is added to benchmarks/results/seq2seq.md, and beside it the
+of the source. A dated section is added to benchmarks/results/seq2seq.md, and next to it the
 alignment of one sentence is drawn, seq2seq_alignment.png.
 """
 
@@ -153,7 +153,7 @@ def draw_alignment(workdir: pathlib.Path, source: str, target: str, work: pathli
 def format_tables(
     found: dict[str, dict[str, Any]], groups: dict[str, list[int]], beams: int
 ) -> list[str]:
-    """Return the table of all models, and that of BLEU by the length of the source."""
+    """Return the tables of all models, and of BLEU by the length of the source."""
     lines = [
         f"| model | parameters | minutes of steps | nats a held-out token | BLEU, greedy | BLEU, "
         f"beam {beams} |",

@@ -58,7 +58,7 @@ def make_segment_step(
 
 
 def make_window_step(model: Any, params: Any, token_ids: np.ndarray) -> Callable[[], jax.Array]:
-    """Return a function that scores the token behind a window [1, N]."""
+    """Return a function that scores the token after a window [1, N]."""
 
     @jax.jit
     def score_last(params: Any, token_ids: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ CORPUS has MNIST as train.npz and test.npz, with arrays x and y. A picture has t
 in two of its four quarters, and a caption such as "the three is left of the seven". Training
 pictures are made of the training digits, and those that are scored of the test digits. The model is
 that of configs/words_and_pictures.py. A dated section is added to
-benchmarks/results/words_and_pictures.md, and beside it some filled pictures are drawn.
+benchmarks/results/words_and_pictures.md, and some filled pictures are drawn next to it.
 """
 
 # scikit-learn is optional.
@@ -62,7 +62,7 @@ class Judge:
     """Measures a model on scenes that it has not seen.
 
     tokens_ST: the visual tokens of the scenes, as ids.
-    other_ST: those of the next scene, a picture of another caption.
+    other_ST: the next scene's, a picture of another caption.
     """
 
     def __init__(self, filler: PairFiller, scenes: Sequence[Scene], corpus: pathlib.Path) -> None:
@@ -107,7 +107,7 @@ class Judge:
         return float(np.mean([[word] == found for word, found in zip(words, filled)]))
 
     def measure_alignment(self) -> float:
-        """Return the share of right answers, on own pictures and on those of others."""
+        """Return the share of right answers, on own pictures and on others'."""
         filler, right = self.filler, []
         captions = [scene.caption for scene in self.scenes]
         differs_S = np.array(captions) != np.roll(captions, 1)

@@ -60,7 +60,7 @@ class Result(TypedDict):
 def run_tests(tests: Sequence[str]) -> tuple[str, str]:
     """Run the tests of one row in their own process and return (verdict, figures).
 
-    The figures are those of the properties that the tests record.
+    The figures are properties that the tests record.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"

@@ -179,7 +179,7 @@ def make_workdir(folder: pathlib.Path | None) -> pathlib.Path:
 
 
 def carry_out(args: argparse.Namespace, workdir: pathlib.Path, totals: Totals) -> None:
-    """Carry out the schedules of a command, and add a section for those of a campaign.
+    """Carry out the schedules of a command, and add a section for a campaign's.
 
     A campaign of which no schedule ended has no section.
     """

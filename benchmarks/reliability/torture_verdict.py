@@ -64,16 +64,16 @@ def order_rows(records: Sequence[RowRecord], last_step: int) -> tuple[list[str],
         if previous != current:
             ended.add(previous)
         if current in ended:
-            return [], f"process {current} went on training beside another one"
+            return [], f"process {current} went on training next to another one"
     rows = [row for step in range(1, last_step + 1) for row in rows_of_step[step]]
     return rows, ""
 
 
 def compare_rows(rows: Sequence[str], expected: Sequence[str]) -> str:
-    """Return how the rows read differ from those of an undisturbed run; "" if they do not."""
+    """Return how the rows read differ from an undisturbed run's; "" if they do not."""
     for i, (row, other) in enumerate(zip(rows, expected, strict=False)):
         if row != other:
-            return f"row {i:,} of the run is not that of the undisturbed run"
+            return f"row {i:,} of the run is not the undisturbed run's"
     if len(rows) > len(expected):
         return f"{len(rows):,} rows were read, only {len(expected):,} are known"
     return ""

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/beam.py [--copies 1]        (needs the extra `beam`)
 
-The two requests are those of configs/bert_mini.py and configs/t5_mini.py, on the books. Each runs
+The two requests are as for configs/bert_mini.py and configs/t5_mini.py, on the books. Each runs
 in processes of this machine, in DirectRunner (one process), and in DirectRunner with separate
 worker processes; then all files of the three stores are compared. Seconds are of the whole
 command; memory is the peak resident size of the main process and of its largest child. A dated

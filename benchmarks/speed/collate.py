@@ -64,7 +64,7 @@ CASES = {
         SpanCorruption(512),
         "t5",
         128,
-        "a collator like that of the former Flax T5 script of transformers: a mask per example",
+        "a collator like the one in transformers' former Flax T5 script: a mask per example",
     ),
     "sentence_pair": (
         SentencePair(128, 20),

@@ -3,8 +3,8 @@
     python benchmarks/speed/decode.py [--rounds 5] [--written 64] [--prompt 64]
 
 GPT-2 small (124 M parameters) and T5-small (61 M), random weights, float32, one thread per core,
-greedy, without an end token. The time of a token is that of a call that generates `--written`
-tokens minus that of a call that generates one (which excludes the prompt), divided by the
+greedy, without an end token. The time of a token is a call that generates `--written`
+tokens minus a call that generates one (which excludes the prompt), divided by the
 difference in tokens. The first table has GPT-2 with batch size 1 after 64 to 512 tokens; "without
 the cache" is a call of the model on that many tokens, as needed for each new token. The second
 table compares with `generate` of transformers (needs the extra `peers`) with the same weights; the

@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import torch
 
-# The registry's torchvision is built for CUDA: beside a CPU build of torch its compiled operators
+# The registry's torchvision is built for CUDA: with a CPU build of torch its compiled operators
 # are absent, and this module alone asks for them. Images in Pillow need none.
 sys.modules["torchvision._meta_registrations"] = types.ModuleType("absent")
 import torchvision  # noqa: E402

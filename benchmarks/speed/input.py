@@ -212,7 +212,7 @@ def measure_opening(number: int) -> Iterator[str]:
         seconds = time.perf_counter() - start
         sizes = f"{number:,} | {len(starts_S) - 1:,} | {starts_D[-1] / 1e9:.2f}"
         yield f"| {name} | {sizes} | {rows:,} | {seconds:.2f} |"
-    # Of this process alone: ru_maxrss includes that of the parent process before the exec.
+    # Of this process alone: ru_maxrss includes the parent's before the exec.
     peak = measure_peak_memory() / 1024
     tracemalloc.start()
     packed = PackedRows(split, 128)

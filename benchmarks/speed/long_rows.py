@@ -3,12 +3,12 @@
     python -m benchmarks.speed.long_rows [--longest 16384] [--rounds 5] [--gib 6] [--quick]
 
 One layer of each family, of width 128 with heads of width 64, on one row of n random tokens in
-float32, without dropout and without the prediction of tokens. Time is that of the forward pass, and
+float32, without dropout and without the prediction of tokens. Time is the forward pass's, and
 of the gradient with it, in seconds of all processor cores, which other programs change less than
 the clock's. All models at all lengths take turns, and figures are the median of the rounds. Memory
 is the bytes of temporaries that XLA has compiled. What needs more than --gib, or longer than
---seconds for a row, is not timed. The exponents are those of least squares of the logarithms over
-the lengths from 2,048. A dated section is added to benchmarks/results/long_rows.md, and beside it
+--seconds for a row, is not timed. The exponents are least squares of the logarithms over
+the lengths from 2,048. A dated section is added to benchmarks/results/long_rows.md, and next to it
 long_rows_time.svg and long_rows_memory.svg are drawn. --quick prints a small run and writes
 nothing.
 

@@ -9,7 +9,7 @@ has the relative error, norm(gradient - reference) / norm(reference), of
     bfloat16   train.compute_dtype=bfloat16, as `train` sums: in float32
     bf16 sums  the same gradients, but rounded to bfloat16 after each addition
 
-Dropout is off, since each microbatch draws its own. Parameters are those of the initialization and
+Dropout is off, since each microbatch draws its own. Parameters are taken at the initialization and
 the rows are random tokens, of as many seeds as there are repeats; the median is reported. A dated
 section is added to benchmarks/results/microbatch_sums.md.
 """

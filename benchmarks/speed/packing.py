@@ -8,7 +8,7 @@ trains on the same store with rows of one length and batches of one size, once w
 rows="documents" and once with rows="packed". The two take turns, each in its own process, with the
 environment variables of launch.sh, on batches that are on the device already. Real tokens are all
 tokens but padding; both kinds of rows add the same special tokens to a document, so that the ratio
-is also that of text tokens. A dated section is appended to benchmarks/results/packing.md.
+also counts text tokens. A dated section is appended to benchmarks/results/packing.md.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def read_program(path: pathlib.Path) -> CompiledProgram | None:
 
 
 def write_program(path: pathlib.Path, program: CompiledProgram) -> None:
-    """Write a program in place of the file at `path`, whole or not at all."""
+    """Replace the file at `path` by a program, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     with gzip.open(partial, "wt", encoding="utf-8", compresslevel=6) as file:

@@ -9,7 +9,7 @@ slice on this machine's CPU, which takes minutes. benchmarks/results/plans/run.j
 plan as it ends, with a hash of the program that was compiled. A run keeps a recorded plan if the
 program, the versions and the code that counts are still the same, and makes the others. Programs
 are kept in ~/.cache/cloze/plans, so that another count compiles nothing. The page has the recorded
-plans, so each of its rows is that of the present program when all are there.
+plans, so each of its rows is of the present program when all are there.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def open_record() -> dict[str, Any]:
 
 
 def write_record(record: Mapping[str, Any]) -> None:
-    """Write the record of a run in place of the old one, whole or not at all."""
+    """Replace the record of a run, whole or not at all."""
     RECORD.parent.mkdir(parents=True, exist_ok=True)
     partial = RECORD.with_suffix(".partial")
     partial.write_text(json.dumps(record, indent=1) + "\n")

@@ -36,7 +36,7 @@ CORPORA = ROOT.parent / "shared" / "corpora"
 BOOKS = CORPORA / "books" / "train"
 MODEL = CORPORA / "vocab_t5" / "t5_spiece.model"
 
-# The peaks are VmHWM of each process, not ru_maxrss, which begins with that of the parent: a child
+# The peaks are VmHWM of each process, not ru_maxrss, which begins with the parent's: a child
 # has the parent's memory until it becomes another program.
 COMMAND = """
 import json, pathlib, sys, threading, time

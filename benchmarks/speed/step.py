@@ -93,7 +93,7 @@ def measure_case(
 
     Returns:
       {ready, ms, peak, steps, rate}: the programs' first answers, the milliseconds of a step
-      [rounds], the peak memory and that of the steps in MiB, each by program, and the rate of
+      [rounds], the peak memory and the steps' in MiB, each by program, and the rate of
       matmuls in GFLOP/s.
     """
     cases, platform = DEVICES[args.device]

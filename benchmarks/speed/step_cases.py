@@ -38,7 +38,7 @@ DEVICES = {
         {
             "JAX_PLATFORMS": "cuda",
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-            "GLIBC_TUNABLES": "",  # those of launch.sh are for computing on the CPU
+            "GLIBC_TUNABLES": "",  # launch.sh's are for computing on the CPU
             "CUDA_VISIBLE_DEVICES": "0",
         },
     ),

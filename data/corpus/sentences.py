@@ -57,17 +57,17 @@ def find_sentence_spans(
     bytes_T = np.frombuffer(text, np.uint8)
     white_T = bytes_T <= WHITESPACE[-1]
     edges = np.flatnonzero(white_T[1:] != white_T[:-1]) + 1
-    gaps, behind = edges[0::2], edges[1::2]  # gap i is [gaps[i], behind[i])
+    gaps, gap_ends = edges[0::2], edges[1::2]  # gap i is [gaps[i], gap_ends[i])
     breaks = np.flatnonzero(bytes_T == 0x0A)
     in_gap = np.searchsorted(gaps, breaks, "right") - 1
     eligible = _build_tables().may_end[bytes_T[gaps - 1]]
     eligible[in_gap] = True
     eligible = np.flatnonzero(eligible)  # about one gap in fifteen
-    gaps, behind, in_gap = gaps[eligible], behind[eligible], np.searchsorted(eligible, in_gap)
+    gaps, gap_ends, in_gap = gaps[eligible], gap_ends[eligible], np.searchsorted(eligible, in_gap)
     ends_here = _find_line_ends(bytes_T, gaps, breaks, in_gap, documents)
     others = np.flatnonzero(~ends_here)
-    ends_here[others] = _find_punctuation_ends(bytes_T, gaps[others], behind[others])
-    starts, ends = behind[ends_here], gaps[ends_here]
+    ends_here[others] = _find_punctuation_ends(bytes_T, gaps[others], gap_ends[others])
+    starts, ends = gap_ends[ends_here], gaps[ends_here]
     if len(wide := _find_cjk_ends(text, white_T)):
         starts, ends = (
             np.sort(np.concatenate([starts, wide])),
@@ -123,8 +123,10 @@ def _find_line_ends(
     return ends_here
 
 
-def _find_punctuation_ends(bytes_T: np.ndarray, gaps: np.ndarray, behind: np.ndarray) -> np.ndarray:
-    """Return bool [G], True for gaps [gaps[i], behind[i]) that end a sentence by rule 2."""
+def _find_punctuation_ends(
+    bytes_T: np.ndarray, gaps: np.ndarray, gap_ends: np.ndarray
+) -> np.ndarray:
+    """Return bool [G], True for gaps [gaps[i], gap_ends[i]) that end a sentence by rule 2."""
     last, closed = gaps - 1, np.zeros(len(gaps), np.bool_)
     for _ in range(4):
         width = _measure_marks(bytes_T, last, _build_tables().closers, backwards=True)
@@ -132,7 +134,7 @@ def _find_punctuation_ends(bytes_T: np.ndarray, gaps: np.ndarray, behind: np.nda
             break
         last, closed = last - width, closed | (width > 0)
     ends_here = _measure_marks(bytes_T, last, _build_tables().terminators, backwards=True) > 0
-    following = behind
+    following = gap_ends
     for _ in range(3):
         width = _measure_marks(bytes_T, following, _build_tables().openers)
         if not width.any():

@@ -76,9 +76,9 @@ def open_class_folders(root: pathlib.Path) -> ImageSource:
       ValueError: there is no folder, an image is next to the folders, or a class has no image.
     """
     folders = sorted(one for one in root.iterdir() if one.is_dir() and one.name[0] != ".")
-    beside = sorted(one.name for one in root.iterdir() if is_image_file(one) and one.name[0] != ".")
-    if not folders or beside:
-        found = f"the image {beside[0]}" if beside else "no folder"
+    loose = sorted(one.name for one in root.iterdir() if is_image_file(one) and one.name[0] != ".")
+    if not folders or loose:
+        found = f"the image {loose[0]}" if loose else "no folder"
         raise ValueError(
             f"{root}: expected one folder for each class, which has its images; there is {found}"
         )

@@ -155,7 +155,7 @@ def check_paths(paths: Iterable[str], matches: Sequence[Match]) -> None:
     found, known = set(paths), {path for match in matches for path in match.ours}
     if found != known:
         raise ValueError(
-            "the parameters are not those of the configuration: "
+            "the parameters do not fit the configuration: "
             f"{format_names(known - found)} missing, {format_names(found - known)} without a rule"
         )
 
@@ -207,7 +207,7 @@ def fill_params(
     matches, leaves = expand_rules(rules, depths), flatten_layers(init_params, depths)
     if odd := leaves.keys() ^ {path for match in matches for path in match.ours}:
         raise ValueError(
-            f"the initial parameters are not those of the configuration: {format_names(odd)}"
+            f"the initial parameters do not fit the configuration: {format_names(odd)}"
         )
     names = {name for match in matches for name in match.theirs}
     present = set(tensors)  # `in` a mapping may load a tensor

@@ -81,7 +81,7 @@ def select_first_rows(question_N: np.ndarray, key_N: np.ndarray, count: int) -> 
     order = np.lexsort((np.arange(len(key_N)), key_N, question_N))
     found, first = np.unique(question_N[order], return_index=True)
     if not np.array_equal(found, np.arange(count)):
-        raise ValueError(f"rows of {len(found):,} questions, expected those of {count:,}")
+        raise ValueError(f"rows of {len(found):,} questions, expected {count:,}")
     return order[first]
 
 

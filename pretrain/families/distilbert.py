@@ -70,7 +70,7 @@ def fit_student(model: DistilBertConfig, teacher: BertConfig) -> DistilBertConfi
         f"model.{name}={value}" for name, value in shared.items() if getattr(model, name) != value
     ]:
         raise ValueError(
-            f"the student's model differs from that of its teacher; set {' '.join(remedies)}"
+            f"the student's model differs from its teacher's; set {' '.join(remedies)}"
         )
     if model.depth > teacher.depth:
         raise ValueError(

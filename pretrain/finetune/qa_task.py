@@ -140,9 +140,7 @@ class QuestionExamples:
                 file=sys.stderr,
             )
             if not any(question.answers for question in self.parts[split]):
-                raise ValueError(
-                    f"{error}, nor for that of any other question there ({split})"
-                ) from None
+                raise ValueError(f"{error}, nor for any other answer there ({split})") from None
             return encode_questions(vocabulary, self.parts[split])
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:

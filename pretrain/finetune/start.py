@@ -206,7 +206,7 @@ def prepare_workdir(
         source = (
             f"all parameters are initialized at random{describe_vectors(pretrained)}"
             if args.fresh == "all"
-            else f"parameters are those of {pretrained.workdir} at step {pretrained.step:,}; "
+            else f"parameters come from {pretrained.workdir} at step {pretrained.step:,}; "
             f"initialized at random: {', '.join(new) or 'none'}"
         )
         print(f"{workdir}: {source}")

@@ -178,7 +178,7 @@ def start_from(run: Run, workdir: str, source: str) -> None:
     }
     start_workdir(workdir, run, params, store.encoding, origin)
     print(
-        f"{workdir}: parameters are those of {source} at step {trained.step:,}; initialized at "
+        f"{workdir}: parameters come from {source} at step {trained.step:,}; initialized at "
         f"random: {', '.join(new)}"
     )
 

@@ -96,7 +96,7 @@ def check_seed(seed: int) -> None:
     """
     if seed >= 1 << 32:
         raise ConfigError(
-            f"train.seed={seed}: parameters and dropout would be those of seed {seed % (1 << 32)}; "
+            f"train.seed={seed}: parameters and dropout would be as with seed {seed % (1 << 32)}; "
             "choose a seed below 2^32"
         )
 

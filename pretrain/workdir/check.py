@@ -42,7 +42,7 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
     """Raise ConfigError for a path that cannot be a workdir, before a run does anything costly.
 
     The path must be writable. A folder that exists must be empty, or hold a workdir with a readable
-    config.json. Nothing is left behind. Of a remote path, network, rights of reading and bucket are
+    config.json. Nothing is left there. Of a remote path, network, rights of reading and bucket are
     checked.
     """
     check_orbax_path(workdir)

@@ -274,7 +274,7 @@ def test_an_error_of_a_row_s_text_is_raised_as_it_was(composed):
     ],
 )
 def test_texts_of_a_nearby_length_are_refused(t5_store, texts, objective, length, message):
-    """Their number of tokens is that of as many rows, which would begin within other texts."""
+    """They have as many tokens as so many rows, which would begin within other texts."""
     stream = Stream(t5_store, Data(objective=objective, batch_size=4))
 
     def make_dataset(stream, *share):

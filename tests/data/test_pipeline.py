@@ -401,7 +401,7 @@ def test_batches_made_together_end_at_the_damaged_one(store, vocabulary, tmp_pat
     assert all(are_equal(batch, stream.build_batch(step)) for step, batch in enumerate(read))
     with pytest.raises(ValueError, match="run prepare again"):
         stream.build_batch(len(read))
-    # Both the batches before the error and those of its group were tried.
+    # The batches before the error and the batches of its group were tried.
     assert len(read) > 1 and 10 * MAX_BATCHES in made
 
 

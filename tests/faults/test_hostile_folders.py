@@ -202,7 +202,7 @@ def test_is_refused_within_bounds(name, root, tmp_path, imported_process, record
 
 
 def test_links_within_the_cache_of_the_hub_are_read(root, tmp_path):
-    """The snapshot of a model in the hub's cache has links to blobs/ beside snapshots/."""
+    """The snapshot of a model in the hub's cache has links to blobs/ next to snapshots/."""
     from pretrain.convert.read_write import open_model
 
     golden, cached = root / "tests" / "goldens" / "hf_bert", tmp_path / "models--a--b"

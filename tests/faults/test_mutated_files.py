@@ -1,7 +1,7 @@
 """Row 17: whatever a file of others holds, its reader takes it, or refuses it in one line that names
 the file; it needs no more than 2 seconds and 500 MB.
 
-The readers are those of config.json, of tokenizers, of the headers of tensors, of a store's manifest
+The readers read config.json, tokenizers, the headers of tensors, a store's manifest
 and of a checkpoint's record.
 """
 

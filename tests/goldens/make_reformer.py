@@ -5,8 +5,8 @@
 
 The file has the `config`, the tensors `weights.NAME`, and `inputs.N` and `outputs.N`, the ids and
 logits of rows of N tokens: shorter than a chunk, padded, and of whole chunks. The model is random
-and tiny, but nothing in it is zero, one or alike. Its rotations are those of `jax.random`, as ours,
-in place of those of `hash_seed`.
+and tiny, but nothing in it is zero, one or alike. Its rotations are `jax.random`'s, as ours,
+not `hash_seed`'s.
 """
 
 import json
@@ -33,7 +33,7 @@ SEED = 1  # of ours
 
 
 def draw_normal(shape, **settings):
-    """Return the rotations of our models, in place of torch.randn."""
+    """Return the rotations of our models, for torch.randn."""
     return torch.from_numpy(np.array(jax.random.normal(jax.random.key(SEED), shape)))
 
 

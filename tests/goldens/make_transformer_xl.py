@@ -6,7 +6,7 @@ transformers 5 has no Transformer-XL, so this needs an environment of its own, w
 transformers==4.57.1, its dependencies, and torch. It also adds the model to given_models.json. A
 file has the `config`, the tensors `weights.NAME`, `inputs.token_ids` of two segments, and
 `outputs.first` and `outputs.second`, the log-probabilities of each: the first has no memory, the
-second that of the first. The models are random and tiny, but nothing in them is zero, one or alike.
+second the first's. The models are random and tiny, but nothing in them is zero, one or alike.
 """
 
 import json

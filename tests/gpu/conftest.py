@@ -1,6 +1,6 @@
 """Fixtures of the tests that need an NVIDIA GPU: `./launch.sh test gpu` runs them.
 
-`launch.sh` sets CLOZE_TEST_GPU, and then tests/conftest.py leaves JAX the GPU beside the CPU.
+`launch.sh` sets CLOZE_TEST_GPU, and then tests/conftest.py leaves JAX the GPU and the CPU.
 """
 
 import os

@@ -62,7 +62,7 @@ def run_attention(function, inputs, weights, mask, dtype, device):
 @pytest.mark.parametrize(("name", "queries", "keys", "biased"), CASES, ids=str)
 @pytest.mark.usefixtures("promoting")
 def test_cudnn_is_as_exact_as_attend(gpu, name, queries, keys, biased):
-    """The relative errors of the output and the gradients are at most those of `attend`, or half of
+    """The relative errors of the output and the gradients are at most `attend`'s, or half of
     bfloat16's precision.
     """
     shapes = [(B, queries, H, K), (B, keys, H, K), (B, keys, H, K)]

@@ -60,7 +60,7 @@ def run_steps(run, batches, device, state=None):
 
 
 def separate_positions(batch):
-    """Return a batch whose rows have each masked position once, as those of every objective."""
+    """Return a batch whose rows have each masked position once, as every objective's."""
     if "masked_positions" not in batch:
         return batch
     B, P = batch["masked_positions"].shape

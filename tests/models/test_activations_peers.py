@@ -1,4 +1,4 @@
-"""Hidden states and attention weights of each layer equal those of `transformers` with the same
+"""Hidden states and attention weights of each layer equal `transformers`' with the same
 weights.
 """
 

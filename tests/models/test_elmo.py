@@ -53,7 +53,7 @@ def params(config, datasets):
 
 
 def lay_out(sentences, length):
-    """Return the characters [B, L, C] of sentences, 0 behind them, and their mask."""
+    """Return the characters [B, L, C] of sentences, 0 after them, and their mask."""
     characters = np.zeros((len(sentences), length, WIDTH), np.int32)
     mask = np.zeros((len(sentences), length), bool)
     for b, words in enumerate(sentences):
@@ -188,7 +188,7 @@ def test_a_softmax_of_many_samples_is_that_of_all_targets(config, params):
 
 def test_samples_teach_the_probabilities_of_all_targets(config, params):
     """Where the logits are the true probabilities, the mean gradient of the sampled loss is 0
-    within 10 % of each probability, also of rare words; half a nat beside them it is not.
+    within 10 % of each probability, also of rare words; half a nat away it is not.
     """
     V = 8
     model = build(dataclasses.replace(config, vocab=V, samples=3))

@@ -43,7 +43,7 @@ T5 = [
 ]
 TRANSFORMER = [("transformer", True), ("bart", True)]
 GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]
-# Inputs of every model of a kind, in addition to those of an objective.
+# Inputs of every model of a kind, in addition to an objective's.
 READ = {
     *("token_ids", "attention_mask", "token_type_ids"),
     *("encoder_token_ids", "encoder_attention_mask"),

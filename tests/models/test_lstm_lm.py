@@ -28,7 +28,7 @@ for_configs = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 @partial(jax.jit, static_argnums=0)
 def read_rows(model, params, token_ids, state=None, **inputs):
-    """Return (logits, the state behind the rows)."""
+    """Return (logits, the state after the rows)."""
     variables = {"params": params, **(state or {})}
     return model.apply(variables, token_ids, mutable=[CARRY], **inputs)
 

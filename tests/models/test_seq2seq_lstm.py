@@ -107,7 +107,7 @@ def softmax(x):
 
 
 def step_lstm(p, x, state):
-    """Return (c, h) behind one position."""
+    """Return (c, h) after one position."""
     c, h = state
     gates = x @ p["input"]["kernel"] + p["input"]["bias"] + h @ p["recurrent"]["kernel"]
     i, f, g, o = np.split(gates, 4)
@@ -432,7 +432,7 @@ def test_dropout_is_between_layers_and_at_both_ends(make, dropouts):
 
 
 def test_a_trainers_parts_reach_every_layer():
-    """The encoder's outputs are constrained; linear maps are those of the trainer."""
+    """The encoder's outputs are constrained; linear maps are the trainer's."""
     config = Seq2SeqLstmConfig(**SIZES, depth=2)
     shapes, kernels = [], []
     ops = PLAIN._replace(

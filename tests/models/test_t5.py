@@ -172,7 +172,7 @@ def encode(make, t5_config):
 
 
 def test_encoder_depends_on_relative_positions_only(encode):
-    """Tokens shifted behind masked positions have the same states: only distances matter."""
+    """Tokens shifted past masked positions have the same states: only distances matter."""
     states = encode(INPUTS[1:2, :6], VALID[1:2, :6])
     moved, there = np.full((1, 11), 7, np.int32), np.zeros((1, 11), bool)
     moved[:, 4:10], there[:, 4:10] = INPUTS[1:2, :6], True

@@ -96,7 +96,7 @@ def test_sinusoids_are_the_papers(width):
 
 
 def test_a_shift_is_a_rotation():
-    """The paper's reason for them: the encoding of p + k is a linear function of that of p, the
+    """The paper's reason for them: the encoding of p + k is a linear function of p's, the
     same for all p.
     """
     table = make_sinusoids(np.arange(40), 8).astype(np.float64)

@@ -37,15 +37,15 @@ def run_row(model, params, token_ids):
 
 
 def run_from(model, params, start):
-    """Return the log-probabilities of `TOKENS` from `start` on, behind which the row's first tokens
-    follow: one program reads all that begin somewhere, for no position reads one behind it.
+    """Return the log-probabilities of `TOKENS` from `start` on, after which the row's first tokens
+    follow: one program reads all that begin somewhere, for no position reads a later one.
     """
     return np.array(run_row(model, params, np.roll(TOKENS, -start, axis=1)))
 
 
 @partial(jax.jit, static_argnums=0)
 def run_segment(model, params, token_ids, memory=None, **inputs):
-    """Return (log-probabilities, the memory behind the segment)."""
+    """Return (log-probabilities, the memory after the segment)."""
     variables = {"params": params, **(memory or {})}
     return model.apply(variables, token_ids, mutable=[SEGMENT_MEMORY], **inputs)
 
@@ -268,7 +268,7 @@ def test_another_bias_of_the_scores_is_refused():
 
 
 def test_clamp_len_makes_far_tokens_exchangeable(make):
-    """Two tokens beyond the clamp change places, and no state of one layer behind them changes."""
+    """Two tokens beyond the clamp change places, and no state of one layer after them changes."""
     for clamp_len, same in ((3, True), (None, False)):
         model, params = make(dataclasses.replace(XL, depth=1, clamp_len=clamp_len))
         swapped = TOKENS.copy()

@@ -236,7 +236,7 @@ def test_gradients_reach_every_parameter_in_their_own_dtype(name):
 
 
 def test_words_are_left_out_in_training_and_the_others_averaged():
-    """Section 3.1 of Iyyer et al.: each average is that of a subset; about a third are left out."""
+    """Section 3.1 of Iyyer et al.: each average is of a subset; about a third are left out."""
     c = dataclasses.replace(CONFIGS["mean"], depth=0, width=64, word_dropout=0.3)
     ids, mask = frame_rows([np.arange(4, 24)] * 200, 22)
     model, table = build(c), np.random.default_rng(0).normal(size=(50, 64)).astype(np.float32)
@@ -292,7 +292,7 @@ def count(config):
 
 
 def test_sizes():
-    """The LSTM is that of Tai et al. 2015, table 1: 315,840, with a second bias of each gate."""
+    """The LSTM is Tai et al.'s (2015, table 1): 315,840, with a second bias of each gate."""
     assert count(RecurrentEncoderConfig(vocab=50)) == 315_840 - 4 * 168
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     assert sum(p.numel() for p in torch.nn.LSTM(300, 168).parameters()) == 315_840

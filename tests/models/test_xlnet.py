@@ -46,7 +46,7 @@ def load_golden(golden, scan=True):
 def test_both_streams_equal_those_of_transformers(golden, scan):
     """With an order, predicted positions, texts and, in the second segment, a memory.
 
-    In float64, so that the rounding is that of transformers alone, whatever the processor.
+    In float64, so that only transformers rounds, whatever the processor.
     """
     found, config, model, params = load_golden(golden, scan)
     exact = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
@@ -232,7 +232,7 @@ def test_without_ranks_masked_tokens_see_the_others_and_not_each_other(run):
 
 
 def test_an_order_from_left_to_right_is_a_language_model(run):
-    """The content stream is then that of a causal model: Transformer-XL's case (section 2.6)."""
+    """The content stream is then a causal model's: Transformer-XL's case (section 2.6)."""
     ranks = np.broadcast_to(np.arange(1, 10, dtype=np.int32), TOKENS.shape)
     found = find_dependencies(lambda ids: run(ids, permutation_ranks=ranks), range(9))
     np.testing.assert_array_equal(found, np.tri(9, dtype=bool))

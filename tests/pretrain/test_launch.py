@@ -12,7 +12,7 @@ import tempfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-# A stand-in for Python: its version is in a file beside it, makes environments of
+# A stand-in for Python: its version is in a file next to it, makes environments of
 # itself, and records in the file LOG what else it is asked for.
 PYTHON = """#!/bin/sh
 case "$*" in

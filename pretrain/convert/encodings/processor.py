@@ -112,7 +112,7 @@ def check_resizing(content: Mapping[str, Any], report: Callable[[str], Any]) -> 
     found = "absent" if number is None else f"{number} ({FILTERS[number]})"
     report(
         f"resample is {found}; images are resized with {BICUBIC} (bicubic) here and in an export, "
-        "so scores may differ a little from those of the original. `evaluate` measures them"
+        "so scores may differ a little from the original's. `evaluate` measures them"
     )
 
 

@@ -2,7 +2,7 @@
 
 The training loop puts rows into a bounded queue, and a thread takes them out. A call that raises is
 reported once and counted. If a call hangs, the queue fills, further rows are dropped and counted,
-and at the end of the run the thread is left behind. The rows are in `metrics.jsonl` in any case.
+and the end of the run leaves the thread. The rows are in `metrics.jsonl` in any case.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class BackgroundTracker:
                 )
 
     def close(self, state: str) -> None:
-        """End the tracker's run, or leave the thread behind after `max_seconds`."""
+        """End the tracker's run, or leave the thread after `max_seconds`."""
         self.end_state = state
         self.closing.set()
         self.thread.join(self.max_seconds)
         if self.thread.is_alive():
             self.log_message(
-                f"{self.name} has not answered for {self.max_seconds:g} s and is left behind; rows "
+                f"{self.name} has not answered for {self.max_seconds:g} s and is abandoned; rows "
                 "may be missing there, metrics.jsonl has all of them"
             )
         elif self.num_failures > 1 or self.num_dropped:

@@ -112,7 +112,7 @@ class Lease:
                 f"ended, on other machines after {STALE:g} s"
             )
         if self._made_folder and os.path.isdir(self._workdir) and not os.listdir(self._workdir):
-            os.rmdir(self._workdir)  # a refused run leaves nothing behind
+            os.rmdir(self._workdir)  # a refused run leaves nothing
 
     def check_held(self) -> None:
         """Raise LeaseLost if the lease is lost.

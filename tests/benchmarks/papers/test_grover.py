@@ -48,7 +48,7 @@ def test_authors_and_sections_are_in_one_part(folder):
 
 
 def test_bodies_are_cut_to_one_length_in_equal_numbers(folder):
-    """Generated bodies that are too short are left out with the real ones beside them."""
+    """Generated bodies that are too short are left out with the real ones next to them."""
     articles = grover.read_lines(folder / "test.jsonl")
     written = [article | {"written": "b " * (59 + i % 3)} for i, article in enumerate(articles)]
     grover.write_lines(folder / "test_0.9.jsonl", written)

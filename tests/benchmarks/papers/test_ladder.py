@@ -1,4 +1,4 @@
-"""The ladder measures its reference beside the models that it is asked for."""
+"""The ladder measures its reference next to the models that it is asked for."""
 
 import pytest
 

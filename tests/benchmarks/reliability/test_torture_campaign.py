@@ -1,4 +1,4 @@
-"""A campaign of torture counts whatever fails, leaves no process behind and no empty section."""
+"""A campaign of torture counts whatever fails, leaves no process and no empty section."""
 
 import itertools
 import pathlib

@@ -14,7 +14,7 @@ READY, BUILT = 0.001, 0.04  # seconds until a batch is read that is ready, and o
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Return a clock that only reading moves, in place of that of the benchmark."""
+    """Return a clock that only reading moves, for the benchmark's."""
     clock = SimpleNamespace(now=100.0)
     clock.perf_counter = lambda: clock.now
     monkeypatch.setattr(image_input, "time", clock)

@@ -1,4 +1,4 @@
-"""The memory of `prepare` is that of its own processes, not that of the benchmark which starts it."""
+"""The memory of `prepare` counts its own processes, not the benchmark which starts it."""
 
 import json
 import subprocess

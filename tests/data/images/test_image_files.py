@@ -44,7 +44,7 @@ def test_channels_are_converted():
 
 
 def test_a_dark_image_of_16_bits_stays_dark():
-    """The scale is that of the format, whatever values an image has, in both modes of Pillow."""
+    """The scale is the format's, whatever values an image has, in both modes of Pillow."""
     dark = np.array([[0, 200, 255], [256, 257, 65535]], np.uint16)
     expected = [[0, 0, 0], [0, 1, 255]]
     assert make_pixels(decode_image(save(Image.fromarray(dark)), 1))[..., 0].tolist() == expected

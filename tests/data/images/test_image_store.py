@@ -41,7 +41,7 @@ def read_all(store):
 
 
 def test_a_folder_of_classes_is_stored_as_it_is(images, tmp_path):
-    """Each image is in one split, with its class and its pixels; the split is that of its bytes."""
+    """Each image is in one split, with its class and its pixels; the split follows from its bytes."""
     store = write(tmp_path, held_out=0.3)
     assert isinstance(open_source(tmp_path / "store"), ImageStore)
     assert store.encoding.classes == CLASSES

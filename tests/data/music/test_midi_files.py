@@ -68,7 +68,7 @@ def test_the_pedal_holds_notes_of_a_performance(read):
 
 
 def test_the_pedal_is_that_of_a_channel(read):
-    """It holds the notes of its channel in all tracks, even behind their ends, and no others."""
+    """It holds the notes of its channel in all tracks, even after their ends, and no others."""
     pedal = [set_pedal(0, 100), set_pedal(4 * QUARTER, 0)]
     held, other = make_voice([60, 64]), make_voice([48], channel=1)
     found = read(make_midi(held, other, pedal), "seconds")

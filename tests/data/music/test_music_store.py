@@ -161,7 +161,7 @@ def test_a_damaged_store_is_transposed_without_the_damaged_pieces(folder, tmp_pa
 
 
 def test_hidden_files_are_left_out(folder, tmp_path):
-    """An archive of macOS has a file ._NAME beside each file."""
+    """An archive of macOS has a file ._NAME next to each file."""
     copy = tmp_path / "midi"
     shutil.copytree(folder, copy)
     (copy / ".cache").mkdir()

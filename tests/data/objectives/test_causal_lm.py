@@ -1,4 +1,4 @@
-"""Causal rows equal those of a slow reference: one token stream per source, each token predicted
+"""Causal rows equal a slow reference's: one token stream per source, each token predicted
 once, the same in any process.
 """
 

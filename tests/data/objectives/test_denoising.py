@@ -23,7 +23,7 @@ MASK = 10**6
 
 
 def measure_spans(row, length):
-    """Return the lengths of the spans behind the masks of a row of tokens 0, 1, 2, ...; fail unless
+    """Return the lengths of the spans that a row's masks hide, of tokens 0, 1, 2, ...; fail unless
     the others are in order.
     """
     found, expected, masked = [], 0, False

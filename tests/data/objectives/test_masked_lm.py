@@ -1,4 +1,4 @@
-"""Masked rows equal those of a slow reference, written in loops from the paper and its authors'
+"""Masked rows equal a slow reference's, written in loops from the paper and its authors'
 description.
 """
 

@@ -1,4 +1,4 @@
-"""Masked next-token prediction: rows equal those of a slow reference, and positions are one before
+"""Masked next-token prediction: rows equal a slow reference's, and positions are one before
 the masked tokens.
 """
 

@@ -26,7 +26,7 @@ def permuter(vocabulary):
 
 
 def draw_rows(permuter, vocabulary, lengths, seed=0):
-    """Return (ids, valid, result) of rows of so many ordinary tokens, and one [SEP] behind them."""
+    """Return (ids, valid, result) of rows of so many ordinary tokens, and one [SEP] after them."""
     lengths = np.asarray(lengths)
     ids = np.flatnonzero(~np.asarray(vocabulary.special))[: lengths.max() + 1]
     column = np.arange(lengths.max() + 1)

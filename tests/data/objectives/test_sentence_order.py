@@ -34,7 +34,7 @@ def numbered_store(tmp_path_factory, vocabulary):
 
 
 def restore_originals(batch):
-    """Return the ids of a batch with the original tokens in place of the masks."""
+    """Return the ids of a batch with the original tokens instead of the masks."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
         tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
@@ -86,7 +86,7 @@ def test_both_come_from_one_document_in_both_orders(numbered_store, vocabulary):
 
 
 def test_the_order_is_all_that_differs_from_berts_true_pairs(numbered_store):
-    """The chunks are those of sentence_pair, split at the same places, with A and B in either
+    """The chunks are sentence_pair's, split at the same places, with A and B in either
     order.
     """
     order = Stream(

@@ -23,7 +23,7 @@ def numbered_store(tmp_path_factory, vocabulary):
 
 
 def restore_originals(batch):
-    """Return the ids of a batch with the original tokens in place of the masks."""
+    """Return the ids of a batch with the original tokens instead of the masks."""
     tokens = batch["token_ids"].copy()
     for i, j in zip(*np.nonzero(batch["label_weights"])):
         tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]

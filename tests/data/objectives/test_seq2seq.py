@@ -1,4 +1,4 @@
-"""Rows of pairs: each pair is whole in one row, source beside target; pairs that do not fit are
+"""Rows of pairs: each pair is whole in one row, source next to target; pairs that do not fit are
 skipped and counted.
 """
 

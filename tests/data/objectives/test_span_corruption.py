@@ -216,7 +216,7 @@ def test_one_long_span_is_the_end_of_the_text(t5_store):
 
 
 def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
-    """The row is that of one token less, after the mode token; text and spans are the same."""
+    """The row is as with one token less, after the mode token; text and spans are the same."""
     vocabulary = t5_store.vocabulary
     with_mode, without = (
         Stream(

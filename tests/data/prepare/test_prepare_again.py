@@ -89,7 +89,7 @@ def test_a_store_within_its_source_is_no_text(corpus, tmp_path, words):
     """It is found again, and replaced by one of the same text."""
     request = PrepareRequest((str(corpus),), vocabulary=words)
     first = prepare_store(request, corpus / "store").store
-    (corpus / "store" / "notes.txt").write_text("text beside the generations")
+    (corpus / "store" / "notes.txt").write_text("text next to the generations")
     assert prepare_store(request, corpus / "store").existed
     again = prepare_store(request, corpus / "store", overwrite=True).store
     assert again.fingerprint == first.fingerprint

@@ -72,7 +72,7 @@ def test_the_splits_are_the_files(files, request_of, tmp_path):
 
 
 def test_training_reads_the_other_sources_alone(request_of, tmp_path):
-    """Batches are those of a store without validation."""
+    """Batches are as from a store without validation."""
     request = request_of(vocabulary=None, vocab_size=60, layout="gpt")
     store = prepare_store(request, tmp_path / "store").store
     alone = prepare_store(dataclasses.replace(request, validation=None), tmp_path / "alone").store

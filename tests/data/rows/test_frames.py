@@ -23,7 +23,7 @@ BY_TOKEN = ("token_ids", "token_type_ids", "labels", "label_weights", "word_weig
 
 
 def move_slowly(row, length):
-    """Return {key: the list of a row whose [CLS] is moved behind its other tokens}."""
+    """Return {key: the list of a row whose [CLS] is moved after its other tokens}."""
     count = sum(row["attention_mask"])
     moved = dict(row)
     for key in BY_TOKEN:

@@ -1,4 +1,4 @@
-"""Rows of full sentences equal those of a slow reference."""
+"""Rows of full sentences equal a slow reference's."""
 
 import itertools
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Hashes equal those of the published generator, and draws have the expected distributions."""
+"""Hashes equal the published generator's, and draws have the expected distributions."""
 
 import numpy as np
 

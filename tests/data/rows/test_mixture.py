@@ -67,7 +67,7 @@ def test_small_sources_have_their_rates():
 
 
 def test_a_block_grows_only_where_a_source_has_few_places():
-    """So that the batches of other mixtures stay those of earlier versions."""
+    """So that the batches of other mixtures stay as in earlier versions."""
     assert Mixture((16.0, BLOCK - 16.0), seed=0).block == BLOCK
     assert Mixture((15.9, BLOCK - 15.9), seed=0).block == 2 * BLOCK
     assert choose_block((1e-12, 1.0)) == MAX_BLOCK

@@ -1,4 +1,4 @@
-"""Packed rows equal those of slow references: every text is in one row per epoch, rows do not
+"""Packed rows equal slow references': every text is in one row per epoch, rows do not
 overflow, and padding is rare.
 """
 
@@ -103,7 +103,7 @@ def test_pieces_of_a_store_of_more_than_four_billion_tokens():
 
 
 def pieces_of(batch, vocabulary):
-    """Return the texts of each row, as tuples of ids, with the original tokens in place of the
+    """Return the texts of each row, as tuples of ids, with the original tokens instead of the
     masks.
     """
     tokens = batch["token_ids"].copy()

@@ -1,4 +1,4 @@
-"""Sentence pairs equal those of a slow reference that reads documents by sentences and truncates
+"""Sentence pairs equal a slow reference's, which reads documents by sentences and truncates
 pairs token by token.
 """
 

@@ -1,4 +1,4 @@
-"""Row tables equal those of slow references: no token is dropped, and no row crosses a boundary
+"""Row tables equal slow references': no token is dropped, and no row crosses a boundary
 that it must not.
 """
 

@@ -1,4 +1,4 @@
-"""A store in a bucket is read by ranges: the values are those of the store, and only the bytes that
+"""A store in a bucket is read by ranges: the values are the store's, and only the bytes that
 batches need are read.
 """
 

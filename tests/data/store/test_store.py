@@ -130,7 +130,7 @@ def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda sources: sources.pop(1),  # its documents would be those of the third
+        lambda sources: sources.pop(1),  # its documents would be the third's
         lambda sources: sources.reverse(),
         lambda sources: sources.pop(),
     ],

@@ -1,4 +1,4 @@
-"""A folder's settings apply: ids are those of `AutoTokenizer` on 1,000 lines each."""
+"""A folder's settings apply: ids are `AutoTokenizer`'s on 1,000 lines each."""
 
 import json
 import random
@@ -187,7 +187,7 @@ def encode_in_all_ways(theirs, lines):
 
 
 def assert_same(vocabulary, family, theirs, lines, expected=None):
-    """The ids are those of AutoTokenizer, whether it splits special tokens in a text or not;
+    """The ids are AutoTokenizer's, whether it splits special tokens in a text or not;
     expected: what it gave before.
     """
     ours = build_tokenizer(vocabulary, family)

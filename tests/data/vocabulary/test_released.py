@@ -141,7 +141,7 @@ def test_word_bpe_is_preserved(word_bpe, tmp_path):
 
 
 def test_word_bpe_is_that_of_transformers(word_bpe):
-    """Ids equal those of `OpenAIGPTTokenizer` for the same two files, unusual characters included."""
+    """Ids equal `OpenAIGPTTokenizer`'s for the same two files, unusual characters included."""
     transformers = pytest.importorskip("transformers", reason="the peers extra is not installed")
     vocabulary = read_vocabulary(word_bpe)
     theirs = transformers.OpenAIGPTTokenizer.from_pretrained(word_bpe)

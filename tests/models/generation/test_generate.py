@@ -334,7 +334,7 @@ def test_wide_beams_find_the_best_row(penalty, seed):
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("penalty", [-5.0, 5.0])
 def test_the_least_and_the_largest_penalty_write_a_row(penalty):
-    """Scores of hypotheses then are below -1e9, and still above those of empty slots."""
+    """Scores of hypotheses then are below -1e9, and still above empty slots'."""
     written = continue_prompts(
         Table(50),
         make_bigrams(4, V=50),

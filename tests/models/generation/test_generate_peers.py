@@ -1,4 +1,4 @@
-"""Generated text equals that of `generate` of `transformers` with the same weights, for 20 prompts."""
+"""Generated text equals `transformers`' `generate` with the same weights, for 20 prompts."""
 
 import dataclasses
 import functools
@@ -55,7 +55,7 @@ CASES = {
 SEARCHES = [*CASES]
 TRIED = [("gpt2", name) for name in (SEARCHES[0], *SEARCHES[2:])]
 TRIED += [("t5", SEARCHES[0]), ("t5", SEARCHES[1]), ("t5_v1_1", SEARCHES[-1])]
-# Searches that another of the models is asked for: the code of a search is that of all models.
+# Searches that another of the models is asked for: all models share the code of a search.
 FOR_THE_BOARD = [("gpt2", SEARCHES[1]), ("t5", SEARCHES[2]), ("t5", SEARCHES[3])]
 T = 16
 RNG = np.random.default_rng(3)

@@ -1,4 +1,4 @@
-"""Sparse patterns are those of the paper, and attention in blocks is attention under their mask."""
+"""Sparse patterns are the paper's, and attention in blocks is attention under their mask."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""The names of every head on every family that takes one, both ways and beside `transformers`."""
+"""The names of every head on every family that takes one, both ways and next to `transformers`."""
 
 import dataclasses
 import types

@@ -1,4 +1,4 @@
-"""`evaluate`: its sums are those of the exported model, its dtype is named and can be chosen."""
+"""`evaluate`: its sums are the exported model's, its dtype is named and can be chosen."""
 
 import dataclasses
 import json
@@ -53,7 +53,7 @@ def test_scores_are_those_of_the_exported_model_with_each_token_once(workdir, tm
         tokens += [model.config.eos_token_id, *document]
     assert (len(tokens) - 1) % LENGTH  # the last row is not full by itself
     nats = []
-    for first in range(1, len(tokens), LENGTH):  # targets of a row, after those of the row before
+    for first in range(1, len(tokens), LENGTH):  # targets of a row, after the row before
         row = tokens[min(first - 1, len(tokens) - LENGTH - 1) :][: LENGTH + 1]
         with torch.no_grad():
             logits = model(torch.tensor([row[:-1]])).logits[0].double()
@@ -108,13 +108,13 @@ def test_the_scores_of_a_diverged_model_are_null_in_json(workdir, monkeypatch, c
 
 @pytest.mark.parametrize("flag", ["--labelled", "--store", "--task"])
 def test_an_empty_path_is_not_the_store_of_the_run(workdir, flag, capsys):
-    """Such as that of a variable of the shell that is not set."""
+    """Such as from a variable of the shell that is not set."""
     assert main(["evaluate", "--workdir", str(workdir[0]), flag, ""]) == 2
     assert f"{flag} is given without a path" in capsys.readouterr().err
 
 
 def test_another_batch_size_has_the_same_scores(workdir, capsys):
-    """Such as a smaller one where the memory for that of the run is missing."""
+    """Such as a smaller one where memory for the run's is missing."""
     folder, _ = workdir
     default = evaluate(folder, capsys, "--dtype", "float32")
     larger = evaluate(folder, capsys, "--dtype", "float32", "--batch-size", "16")

@@ -1,4 +1,4 @@
-"""`evaluate --text FILE` scores every target of another text, and leaves nothing behind."""
+"""`evaluate --text FILE` scores every target of another text, and leaves nothing."""
 
 import dataclasses
 import gzip

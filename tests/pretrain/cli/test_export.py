@@ -208,7 +208,7 @@ def test_the_verb_prints_what_it_wrote_and_how_to_load_it(workdir, tmp_path, cap
     assert f"| parameters | {size:,} |" in card
     assert (
         "| loss | 4.25 |" in card and "| masked lm accuracy | 0.125 |" in card
-    )  # not those of step 9, which is another checkpoint
+    )  # not step 9's, which is another checkpoint
     assert "72 pieces" in card and "at step 0:" in card
 
     assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out")]) == 2

@@ -70,7 +70,7 @@ def test_a_file_of_a_run_is_never_replaced(tmp_path, name):
     with pytest.raises(ValueError, match=f"{name} is a file of {tmp_path}, which is never rep"):
         check_output_file(path, overwrite=True)
     (tmp_path / "mine").mkdir()
-    for mine in ("answers.jsonl", "mine/answers.jsonl"):  # a user's files beside them
+    for mine in ("answers.jsonl", "mine/answers.jsonl"):  # a user's files next to them
         (tmp_path / mine).write_text("x")
         assert check_output_file(tmp_path / mine, overwrite=True) == tmp_path / mine
 

@@ -68,7 +68,7 @@ def change_options(*path, value):
 
 
 def change_dataset(name, make):
-    """Return a function that replaces a dataset by that of `make(file, old)`; None removes it."""
+    """Return a function that replaces a dataset by `make(file, old)`'s; None removes it."""
 
     def change(folder):
         with h5py.File(folder / "weights.hdf5", "a") as file:

@@ -266,7 +266,7 @@ def test_the_embeddings_may_have_a_dropout_of_their_own(name, tmp_path):
 
 @pytest.mark.parametrize("kind", [GptConfig, Gpt2Config])
 def test_only_the_embeddings_use_it(kind):
-    """Half of the embeddings are dropped, and nothing behind them."""
+    """Half of the embeddings are dropped, and nothing after them."""
     config = kind(**SIZES, length=24, dropout=0.0, attention_dropout=0.0, embedding_dropout=0.5)
     params = draw_params(make_starting_run(config))
     ids = np.random.default_rng(0).integers(0, 70, (4, 20)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Entity scores equal their definition, and those of seqeval."""
+"""Entity scores equal their definition, and seqeval's."""
 
 import numpy as np
 import pytest

@@ -166,7 +166,7 @@ def test_the_best_span_is_the_best_of_all(place):
             np.testing.assert_allclose(
                 best_span, (score, probability, null, null_probability), rtol=1e-4
             )
-    with pytest.raises(ValueError, match="rows of 3 questions, expected those of 4"):
+    with pytest.raises(ValueError, match="rows of 3 questions, expected 4"):
         qa_spans.select_best_spans(rows, 4)
 
 
@@ -342,7 +342,7 @@ def test_tokens_of_blanks_alone_are_no_answer(place):
         batch = moved
     rows = np.asarray(jax.jit(answer_span.predict_spans)(logits, batch))
     begin, end = rows[row, 1:3] - batch["context_offsets"][row]
-    assert begin == 0 and end > 0  # with the text behind it
+    assert begin == 0 and end > 0  # with the text after it
     batch["text_tokens"][row] = False  # a window of blanks never has the answer of a question
     rows = np.asarray(jax.jit(answer_span.predict_spans)(logits, batch))
     found = qa_spans.select_best_spans(rows, 3)

@@ -1,4 +1,4 @@
-"""Metrics equal those of the libraries over the rows with weight, and unknown ones are refused
+"""Metrics equal the libraries' over the rows with weight, and unknown ones are refused
 before anything is computed.
 """
 

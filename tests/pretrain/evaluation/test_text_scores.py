@@ -20,7 +20,7 @@ from tests.pretrain.inference.test_in_context import make_trained
 CONFIG = Gpt2Config(vocab=300, length=40, width=16, depth=1, num_heads=2, mlp=24)
 BERT = BertConfig(vocab=300, length=40, width=16, depth=1, num_heads=2, mlp=24)
 KNOWN = [text.replace("w", "é") for text in draw_words(150)]
-# Of "東京 ☃" every token but those of the blanks is unknown.
+# Of "東京 ☃" every token but the blanks' is unknown.
 TEXTS = [f"{text} 東京 ☃" if i % 3 else text for i, text in enumerate(KNOWN)]
 
 

@@ -1,4 +1,4 @@
-"""Small encoders and decoders of every family, each with a vocabulary, for comparisons of heads with those of
+"""Small encoders and decoders of every family, each with a vocabulary, for comparisons of heads with
 `transformers`.
 """
 

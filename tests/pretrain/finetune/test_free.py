@@ -85,7 +85,7 @@ def test_the_upper_pair_of_gpt3s_layers_is_trained(runs, scan):
 
 
 def test_frozen_gradients_do_not_count_in_the_norm(runs):
-    """Frozen gradients do not count in the clipped norm: the head's updates equal those beside an
+    """Frozen gradients do not count in the clipped norm: the head's updates equal those next to an
     encoder without gradients.
     """
     run = override_run(

@@ -86,7 +86,7 @@ def make_first_alone(piece):
 @pytest.mark.parametrize("name", ["bert", "roberta", "xlnet", "gpt", "gpt2"])
 @pytest.mark.parametrize("post_processor", ["as_written", "byte_level", "first_alone", "none"])
 def test_a_tokenizer_json_gets_the_frame_of_training(name, post_processor, vocabularies, tmp_path):
-    """Whatever its own post-processor does, the rows are those of the labelled store."""
+    """Whatever its own post-processor does, the rows are the labelled store's."""
     plain = vocabularies.get(name, vocabularies["bert"])
     family = find_model_type(ENCODERS[name])
     pipeline = tokenizer.build_tokenizer(plain, family)

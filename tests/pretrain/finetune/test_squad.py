@@ -1,5 +1,5 @@
 """From a pretrained workdir and questions to a model that answers them, on the command line; rows
-and scores equal those of `transformers`.
+and scores equal `transformers`'.
 """
 
 import dataclasses
@@ -577,7 +577,7 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
     )
     with pytest.raises(
         ValueError,
-        match=r"c.jsonl:1: the vocabulary has no piece for the answer .*, nor for that of any other question there \(heldout\)",
+        match=r"c.jsonl:1: the vocabulary has no piece for the answer .*, nor for any other answer there \(heldout\)",
     ):
         task.read_examples(args, whole, none, 0.1).encode_questions(vocabulary)
     args.on_bad_example = "refuse"

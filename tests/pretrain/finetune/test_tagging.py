@@ -106,7 +106,7 @@ def test_it_learns_and_predicts(tuned, capsys):
     )
     results = [json.loads(line) for line in output.read_text().splitlines()]
     assert [(result["words"], result["given_tags"]) for result in results] == held_out
-    # Scores of the output of `predict`, computed by hand, equal those of `evaluate`; entities beyond the
+    # Scores of the output of `predict`, computed by hand, equal `evaluate`'s; entities beyond the
     # end of a truncated sentence are missed.
     there = [set(find_entities(result["given_tags"])) for result in results]
     predictions = [

@@ -262,7 +262,7 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     assert main(["predict", "--workdir", str(tmp_path / "w"), "a fox runs"]) == 0
     assert capsys.readouterr().out.startswith("a fox runs\n  ")
     store = tmp_path / "w" / "store"
-    # The held-out score is that of the output of `predict`.
+    # The held-out score is the score of `predict`'s output.
     answers = [
         json.loads(line)
         for line in (generation_folder(store) / "heldout" / "answers.jsonl")

@@ -1,4 +1,4 @@
-"""The memory that a process may have: that of the machine, below the limits of its cgroups and of
+"""The memory that a process may have: the machine's, below the limits of its cgroups and of
 the process itself.
 """
 

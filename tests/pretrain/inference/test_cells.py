@@ -136,7 +136,7 @@ def plant_cells(params, vocabulary):
         set_cell(0, feature, (is_open, is_shut, {feature: BIG}, is_open))
     # h of the first layer is tanh(1) = 0.76 where a feature holds: half of it is the threshold.
     step, half = 2 * BIG / np.tanh(1), -BIG
-    set_cell(  # 1 behind an opening mark, -1 behind a closing one
+    set_cell(  # 1 after an opening mark, -1 after a closing one
         1,
         PLANTED["inside quotes"],
         (
@@ -146,7 +146,7 @@ def plant_cells(params, vocabulary):
             is_open,
         ),
     )
-    set_cell(  # 0.02 more for each byte, 0 behind a break
+    set_cell(  # 0.02 more for each byte, 0 after a break
         1,
         PLANTED["position in the line"],
         ({None: -half, IS_BREAK: -step}, {None: -half, IS_BREAK: -step}, {None: 0.02}, is_open),
@@ -194,7 +194,7 @@ def test_the_planted_cells_are_found(workdir, text):
         (cell, bits), (_, second) = best.ranked[:2]
         assert read.name_cell(cell) == f"layer 2, cell {PLANTED[best.property.name] + 1}"
         assert bits > 0.85 * best.entropy > 0 and bits > second + 0.1
-        if best.property.is_marked:  # its values are those of the property: nothing is missing
+        if best.property.is_marked:  # its values are the property's: nothing is missing
             assert bits == pytest.approx(best.entropy, abs=0.01)
 
 
@@ -227,7 +227,7 @@ def test_the_page_shows_the_text_by_its_cells(workdir, text, tmp_path, capsys):
     for _, excerpt in sections:
         shown = html.unescape(re.sub(r"</?(?:span|u)[^>]*>", "", excerpt))
         assert len(shown) == 900 and shown in evil + text
-    quotes = sections[0][1]  # +1 is behind an opening mark, and is underlined
+    quotes = sections[0][1]  # +1 is after an opening mark, and is underlined
     marked = re.findall(r'<span class="(\w)\d"><u>', quotes)
     assert marked and set(marked) == {"p"} and '<span class="n6">' in quotes
 

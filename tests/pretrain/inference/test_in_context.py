@@ -1,4 +1,4 @@
-"""`evaluate --task`: likelihoods equal those of the model row by row, and the prompt is as
+"""`evaluate --task`: likelihoods equal the model's row by row, and the prompt is as
 requested.
 """
 

@@ -1,6 +1,6 @@
 """Attention over images: hand-set weights are found, and pages and PNG files show them.
 
-The figures of filters, positions and distances are compared with those of hand-made parameters.
+The figures of filters, positions and distances are compared with hand-made parameters'.
 """
 
 import base64

@@ -93,7 +93,7 @@ def test_a_row_outside_of_the_table_is_nan_and_has_no_gradient():
 
 
 def test_take_positions_has_the_gradient_of_a_gather():
-    """Positions that are repeated are added, as those of padding are."""
+    """Positions that are repeated are added, as padding's are."""
     x = draw_rows(6 * 10).reshape(6, 10, D)
     positions = np.random.default_rng(2).integers(0, 10, (6, 5)).astype(np.int32)
     weights = draw_rows(6 * 5, seed=3).reshape(6, 5, D)

@@ -1,4 +1,4 @@
-"""bfloat16 matmuls: on a CPU those of float32, rounded once; elsewhere XLA's own."""
+"""bfloat16 matmuls: on a CPU float32's, rounded once; elsewhere XLA's own."""
 
 import re
 from functools import partial
@@ -248,7 +248,7 @@ def test_only_a_cpu_multiplies_by_ones_and_only_long_rows():
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=lambda dtype: dtype.__name__)
 def test_a_value_and_its_gradients_are_three_products(dtype):
-    """Unused gradients are not traced: XLA did not remove all of those of BERT-large, whose step
+    """Unused gradients are not traced: XLA did not remove all of BERT-large's, whose step
     had a fifth more FLOPs.
     """
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((L, D), (D, K))]

@@ -1,4 +1,4 @@
-"""Recomputation in the backward pass: the gradients equal those of the plain operations, from fewer
+"""Recomputation in the backward pass: the gradients equal the plain operations', from fewer
 saved arrays.
 
 B batch   L length   M length of what is read   H heads   K head width   D width   F mlp width
@@ -134,7 +134,7 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
 
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
 def test_a_norms_gradients_are_differences(module):
-    """If the input is bfloat16, so is its gradient; those of the parameters are float32."""
+    """If the input is bfloat16, so is its gradient; the parameters' are float32."""
     norm, x = module(ops=OPS), draw_normal(B, L, D) * 3
     params = {name: draw_normal(D, seed=6) for name in norm.init(jax.random.key(0), x)["params"]}
     weight = draw_normal(*x.shape, seed=7)

@@ -15,7 +15,7 @@ from pretrain.plan.hlo import HloModule
 
 pytestmark = pytest.mark.fast
 
-# A gather of an array of which each device has a quarter, beside a matmul: the first fusion starts
+# A gather of an array of which each device has a quarter, during a matmul: the first fusion starts
 # it, the second continues it, the third ends it. The arrays are in HBM.
 CHAIN = """
 %start_it (p.0: f32[32,128]) -> (f32[32,128], f32[128,128], s32[2]) {

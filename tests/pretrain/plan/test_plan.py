@@ -124,7 +124,7 @@ def test_no_share_of_the_peak_is_shown_above_all_of_it():
 
 
 def test_traffic_between_slices_uses_the_slower_network():
-    """2 GB a chip, summed with those of three other slices: a ring sends 3/4 of them twice."""
+    """2 GB a chip, summed with three other slices': a ring sends 3/4 of them twice."""
     machine, mesh = slice_of_chips("v5p:2x2x1", "TPU v5", slices=4)
     one = make_exchange("all-reduce between slices", 2e9, (0, 4, 8, 12), count=3)
     assert compute_exchange_seconds(one, mesh, machine) == pytest.approx(

@@ -37,7 +37,7 @@ def traffic(root):
     [
         # x, v and their product; the product, w and the result.
         ("matmul chain", 6 * SQUARE),
-        # Each tile of x in and out, and beside it a tile of the row, 32 times in all.
+        # Each tile of x in and out, and with it a tile of the row, 32 times in all.
         ("kernel", 3 * SQUARE),
         # float32 in, bfloat16 out.
         ("cast", 3 * SQUARE),
@@ -82,7 +82,7 @@ def test_the_operations_of_a_program_are_those_counted_by_hand(traffic, name, ex
 GATHERED = (1 / 4 + 1) + (1 / 4 + 1 + 1 / 4) + (1 / 8 + 1 / 2) + (1 / 4 + 1 / 2 + 1 / 8)
 
 
-@pytest.mark.parametrize("name", ["all-gather", "all-gather beside a matmul"])
+@pytest.mark.parametrize("name", ["all-gather", "all-gather during a matmul"])
 def test_gathers_of_one_shard_map_count_each_once(traffic, name):
     assert traffic[name]["memory"] == GATHERED * SQUARE
     exchanges = traffic[name]["exchanges"]
@@ -90,7 +90,7 @@ def test_gathers_of_one_shard_map_count_each_once(traffic, name):
         ["all-gather", SQUARE, 1],
         ["all-gather", SQUARE / 2, 1],
     ]
-    # Only the second has a matmul that it can run beside: the first product.
+    # Only the second has a matmul during which it can run: the first product.
     assert [overlapped for *_, overlapped in exchanges] == [False, name != "all-gather"]
 
 

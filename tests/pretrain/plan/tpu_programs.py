@@ -108,7 +108,7 @@ SPLIT = {
         lambda x, v, w: x @ gather(v) @ gather(w),
         [((N, N), "bfloat16"), ((N, N), "bfloat16"), ((N, N // 2), "bfloat16")],
     ),
-    "all-gather beside a matmul": (
+    "all-gather during a matmul": (
         "v5e:2x2",
         lambda x, v, w: x @ gather(v) @ gather(w),
         [((N, N), "bfloat16"), ((N, N), "bfloat16"), ((N, N // 2), "bfloat16")],

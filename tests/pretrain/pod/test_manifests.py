@@ -361,7 +361,7 @@ def test_the_verb_is_checked(words, message, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize(("disk", "status"), [("shared", 0), ("-", 2)])
 def test_another_python_checks_with_the_same_rule(disk, status, root):
-    """A laptop without packages lets that of .venv check the verb."""
+    """A laptop without packages lets .venv's check the verb."""
     words = ["train", "bert_tiny", "--workdir", "runs/a", "data.store=runs/b"]
     command = [sys.executable, "-m", "pretrain.cli.verb_check", disk, *words]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)

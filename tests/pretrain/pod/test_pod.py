@@ -626,7 +626,7 @@ def test_only_create_looks_at_the_store(pod, asked):
 
 
 def run_bare(root, environment_python, *words):
-    """Run `pod run` with a Python that has no packages; `environment_python` is that of .venv."""
+    """Run `pod run` with a Python that has no packages; `environment_python` is .venv's."""
     code = (
         "import pathlib, sys; from pretrain.cli import verb_check; "
         "verb_check.ENVIRONMENT_PYTHON = pathlib.Path(sys.argv[1]); "

@@ -370,7 +370,7 @@ def test_launch_installs_again_for_other_versions(machine, checkout):
     newest = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS="")
     assert newest == (0, [PIP + UPGRADE + "-e .[report,tfdata]", "-m pretrain doctor"], "")
     more = run_launcher(checkout, root, "test", CLOZE_CONSTRAINTS="")[1]
-    assert more[0] == PIP + "-e .[test,tfdata]"  # beside the newest ones
+    assert more[0] == PIP + "-e .[test,tfdata]"  # next to the newest ones
     mine = checkout / "my versions.txt"
     mine.write_text("jax==0.10.2\n")
     called = run_launcher(checkout, root, "doctor", CLOZE_CONSTRAINTS=str(mine))[1]
@@ -425,7 +425,7 @@ def test_launch_completes_an_environment_without_pip(machine, checkout, tmp_path
 
 
 def test_launch_leaves_an_environment_that_it_cannot_complete(machine, checkout):
-    """Such as that of a tool that installs without pip."""
+    """Such as a tool's that installs without pip."""
     python, own = checkout / ".venv" / "bin" / "python", checkout / ".venv" / "own"
     python.write_text("#!/bin/sh\nexit 1\n")
     own.touch()
@@ -469,7 +469,7 @@ def test_launch_stops_with_one_line_where_a_person_must_choose(
 # ---- an environment where Python lacks a part --------------------------------------
 
 # A Python without `venv`, which records what it is asked for. What makes an environment makes the
-# stand-in that is beside it.
+# stand-in next to it.
 BARE_PYTHON = """#!/bin/sh
 case "$*" in
   "-c import ensurepip, venv") exit 1 ;;

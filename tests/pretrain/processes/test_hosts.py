@@ -24,7 +24,7 @@ from tests import forks
 
 pytestmark = pytest.mark.slow
 
-# With AdamW's usual epsilon of 1e-6, a gradient that is rounding noise, such as that of rarely used
+# With AdamW's usual epsilon of 1e-6, a gradient that is rounding noise, such as of rarely used
 # positions, moves a parameter by as much as it differs between two orders of summation, divided by
 # epsilon: up to 2e-6 of a parameter's norm. With this epsilon it stays below 1e-7.
 STEPS = [

@@ -36,7 +36,7 @@ def test_no_picture_overwrites_another():
 
 def test_each_curve_has_a_label_of_its_own():
     """The page finds a curve by its label. Of a text-to-text run both are there: the accuracy of
-    tokens, and that of the classes that the texts name.
+    tokens, and of the classes that the texts name.
     """
     row = {"step": 1, "loss": 3.0, "text2text_accuracy": 0.5}
     row |= {"heldout_text2text_accuracy": 0.4, "heldout_accuracy": 0.8}

@@ -363,7 +363,7 @@ def test_a_start_records_the_version_of_this_program(tmp_path, root, monkeypatch
 
 
 def test_the_environment_of_a_run_gives_its_mfu(tmp_path):
-    """Each row belongs to a start; a start's line replaces those of starts that completed no step."""
+    """Each row belongs to a start; a start's line replaces lines of starts that completed no step."""
     mesh = make_mesh(Mesh(-1))
     for step, peak in ((0, 1.0), (0, 1000.0), (4, None), (2, 500.0)):
         environment_file.add_start(tmp_path, step, mesh, 1, 100.0, peak)

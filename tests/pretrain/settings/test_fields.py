@@ -47,7 +47,7 @@ def test_the_meaning_is_the_comment_beside_a_field():
     assert read_meaning(Derived, "bare") == ("", "")
 
 
-# Their classes are complete; those of model families and objectives follow.
+# Their classes are complete; model families' and objectives' follow.
 COMPLETE = [
     kind
     for kind in SECTION_CLASSES.values()

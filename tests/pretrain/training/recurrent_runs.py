@@ -50,7 +50,7 @@ def train_run(path, workdir, popen=False):
 
 def await_checkpoint(process, workdir):
     """Wait until a run has made its sixth step, at which it evaluates, and has a checkpoint, which
-    is written beside the steps.
+    is written next to the steps.
     """
     end, metrics = time.monotonic() + 120, workdir / "metrics.jsonl"
     while not (
@@ -62,7 +62,7 @@ def await_checkpoint(process, workdir):
 
 
 def check_killed_run(run, folder):
-    """Kill a run after its sixth step, continue it, and compare its end with that of another.
+    """Kill a run after its sixth step, continue it, and compare its end with another's.
 
     The memory of a model with a state is compared too.
     """

@@ -198,7 +198,7 @@ def test_a_large_seed_is_refused_for_a_new_run_alone(run, tmp_path, monkeypatch)
     seed = (1 << 32) + 5
     seeded = dataclasses.replace(run, train=dataclasses.replace(run.train, seed=seed))
     workdir = epath.Path(tmp_path / "run")
-    message = f"train.seed={seed}: parameters and dropout would be those of seed 5; choose"
+    message = f"train.seed={seed}: parameters and dropout would be as with seed 5; choose"
     with pytest.raises(ConfigError, match=message):
         startup.open_data(seeded, workdir, False)
     workdir.mkdir()

@@ -133,7 +133,7 @@ CASES += [("teacher", 1, "nan")]
 @pytest.mark.held_by(2)
 @pytest.mark.parametrize(("optimizer", "microbatches", "kind"), CASES)
 def test_bad_steps_change_nothing(optimizer, microbatches, kind):
-    """During warm-up and later, alone and in a row: parameters, moments and counts equal those of a
+    """During warm-up and later, alone and in a row: parameters, moments and counts equal a
     run without the skipped steps, bit for bit.
     """
     one, state = make_jitted_step(optimizer, microbatches)

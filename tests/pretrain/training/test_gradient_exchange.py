@@ -67,7 +67,7 @@ def init_on_one_device(run):
 
 
 def find_first_state(run):
-    """Return the state before the first step: that of the run without what changes no parameter."""
+    """Return the state before the first step: the run's without what changes no parameter."""
     plain = change_train(run, exchange_dtype=None, microbatches=1)
     return init_on_one_device(dataclasses.replace(plain, model=make_dropping(run.model, 0.0)))
 
@@ -199,7 +199,7 @@ def list_exchanges(text):
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("sizes", [(8, 1), (2, 4)], ids=str)
 def test_each_gradient_crosses_once_behind_all_loops(sizes):
-    """The bytes are those of the parameters, also that of the table, which is used twice."""
+    """The bytes are the parameters', also the table's, which is used twice."""
     run = change_train(RUNS["bert_pairs"], microbatches=2)
     mesh = make_mesh(Mesh(*sizes))
     program = make_program(run, mesh)
@@ -224,7 +224,7 @@ def test_each_gradient_crosses_once_behind_all_loops(sizes):
 
 
 def test_sums_in_bfloat16_differ_by_their_rounding(random_batch):
-    """The error is a share of the gradient's norm: 2**-9 bounds that of one rounding."""
+    """The error is a share of the gradient's norm: 2**-9 bounds one rounding's."""
     run, mesh = RUNS["bert_pairs"], make_mesh(Mesh(2, 4))
     model, loss = build(run.model, **make_model_hooks(mesh, [], True)), find_loss("sentence_pair")
     params, batch = init_on_one_device(run).params, random_batch(run)

@@ -60,7 +60,7 @@ def test_a_loss_without_smoothing_refuses_it(objective, states):
 @pytest.mark.slow
 @pytest.mark.parametrize("scores", [1, 50, 110, 200, 10_000])
 def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
-    """13 positions in chunks of 13, 13, 7, 4 and all: those of 7 and 4 are padded."""
+    """13 positions in chunks of 13, 13, 7, 4 and all: 7 and 4 are padded."""
     y, table, targets, weights = make_problem()
 
     def compute_value(y, table, **how):

@@ -73,7 +73,7 @@ def test_rows_on_a_lane_are_one_long_row(run, stream):
     for batch in batches:
         states, variables = apply_states(batch, variables)
         found.append(np.asarray(states))
-    # A document of a row is another one than those of the rows before, unless it continues.
+    # A document of a row is not in the rows before, unless it continues.
     ids, offset = [], np.zeros(ROWS, np.int32)
     for batch in batches:
         offset += (~batch["is_continued"]).astype(np.int32)

@@ -161,7 +161,7 @@ def test_a_classifier_begins_with_the_parameters_of_masked_patches(store, tmp_pa
     assert train("masked", masked)[0] == 0
     status, printed = train("labels", labels, "--from", masked, "train.stop_at_step=0")
     assert status == 0, printed
-    assert f"parameters are those of {masked} at step 4; initialized at random: classi" in printed
+    assert f"parameters come from {masked} at step 4; initialized at random: classi" in printed
     before, after = open_trained(masked).params, open_trained(labels, 0).params
     assert after["classifier"]["out"]["kernel"].shape == (16, 3)
     assert "mask_token" not in after["embeddings"]
@@ -180,7 +180,7 @@ def test_a_classifier_begins_with_the_parameters_of_masked_patches(store, tmp_pa
     assert origin["pretrained_step"] == 4 and len(origin["fresh"]) == 2
     # The same command resumes the run.
     status, printed = train("labels", labels, "--from", masked)
-    assert status == 0 and "parameters are those of" not in printed
+    assert status == 0 and "parameters come from" not in printed
     assert open_trained(labels).step == 4
     for name, message in {
         "mean": "position_embedding/embedding is [17, 16] in",

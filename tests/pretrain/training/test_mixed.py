@@ -238,7 +238,7 @@ def test_a_checkpoint_records_the_next_unread_row_of_each_part(trained, tmp_path
 
 
 def test_scores_are_reported_by_part_and_by_source(trained, hybrid, two_sources, capsys):
-    """The loss of each source equals that of its rows alone, one by one; together they give the
+    """The loss of each source equals its rows' alone, one by one; together they give the
     whole.
     """
     path, workdir = trained

@@ -85,7 +85,7 @@ def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length
 
 
 def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
-    """With the same tokens of the same texts masked, the sums of all packed rows equal those of all
+    """With the same tokens of the same texts masked, the sums of all packed rows equal those over all
     padded ones.
     """
     run = load(configs["bert"], WORDS)

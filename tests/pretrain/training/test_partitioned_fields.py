@@ -1,4 +1,4 @@
-"""Articles as fields in training: the loss is that of the equations, a mesh trains the same
+"""Articles as fields in training: the loss is the equations', a mesh trains the same
 parameters as one device, and a run that is killed ends with the same bits.
 """
 

@@ -60,7 +60,7 @@ T5S = ((1, 1, 8), (1, 2, 2, 2))
 # as they differ between two orders of summation, divided by epsilon. With 1e-4 parameters move as far,
 # 0.02 in three steps, and differ by 2.4e-7 at most.
 EPSILON, TOLERANCE = 1e-4, 2e-6
-# Streams that are computed from those behind them are rounded: 7e-6 on each of three meshes, and
+# Streams that are computed from later ones are rounded: 7e-6 on each of three meshes, and
 # 1e-7 if they are kept.
 INVERTED = 2e-5
 
@@ -296,7 +296,7 @@ def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
 
 
 def test_micro_batches_weigh_targets_not_rows(runs):
-    """The gradient is that of sum / weight over the whole batch, by an independent formula:
+    """The gradient is sum / weight's over the whole batch, by an independent formula:
     jax.grad of one division.
     """
     run = runs["bert_pairs"]
@@ -350,7 +350,7 @@ def test_micro_batches_weigh_targets_not_rows(runs):
 
 
 def test_gradients_of_bfloat16_microbatches_are_summed_in_float32(runs, random_batch):
-    """The sum equals that of the microbatches' own gradients in float64. Sums that were rounded to
+    """The sum equals the sum of microbatches' own gradients in float64. Sums that were rounded to
     bfloat16 after each addition would differ by 2e-3.
     """
     run, microbatches = runs["bert_pairs"], 4

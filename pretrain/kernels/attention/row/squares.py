@@ -63,7 +63,7 @@ def list_squares(L: int, M: int, settings: Settings) -> np.ndarray:
 def find_square(inputs: Inputs, settings: Settings) -> tuple[Square, Place]:
     """Return the square of this program."""
     number, count = pl.program_id(2), pl.num_programs(2)
-    before, behind = jnp.maximum(number - 1, 0), jnp.minimum(number + 1, count - 1)
+    before, following = jnp.maximum(number - 1, 0), jnp.minimum(number + 1, count - 1)
     query, key = inputs.squares[0, number], inputs.squares[1, number]
     square = Square(
         pl.ds(pl.multiple_of(query, LANES), settings.tile),
@@ -74,7 +74,7 @@ def find_square(inputs: Inputs, settings: Settings) -> tuple[Square, Place]:
         is_first,
         is_last,
         is_first | (inputs.squares[0, before] != query),
-        is_last | (inputs.squares[0, behind] != query),
+        is_last | (inputs.squares[0, following] != query),
     )
 
 

@@ -1,4 +1,4 @@
-"""Attention in chunks equals its definition, pair by pair; hashes are those of section 2."""
+"""Attention in chunks equals its definition, pair by pair; hashes are section 2's."""
 
 import math
 

@@ -81,7 +81,7 @@ def read_hash(content, at):
 
 
 class Hub:
-    """The state of the stand-in. `url` is its address, `storage` that of the large files."""
+    """The state of the stand-in. `url` is its address, `storage` the large files'."""
 
     def __init__(self):
         self.accounts = {
@@ -95,7 +95,7 @@ class Hub:
         self.requests = []  # (method, path)
         self.failures = []  # [regex of "METHOD path", status, how often]
         self.declared = {}  # {path: size} that differs from the true one
-        self.sent = {}  # {path: bytes} that are sent in place of the true ones
+        self.sent = {}  # {path: bytes} that are sent instead of the true ones
         self.broken = {}  # {path: number of bytes after which the connection ends, once}
         self.lost = ""  # regex of "METHOD path" whose answers are lost
         self.xet = None  # the folder of Xet's storage; None: there is only Git LFS

@@ -104,7 +104,7 @@ def test_a_push_in_the_form_of_jax(hub, imported, tmp_path, capsys):
     ours = dict(flatten(open_trained(imported).params))
     assert params.keys() == ours.keys()
     assert all(np.array_equal(params[name], value) for name, value in ours.items())
-    # who loads it leaves compiled modules behind, which are not pushed
+    # who loads it leaves compiled modules, which are not pushed
     (folder / "models" / "__pycache__").mkdir()
     (folder / "models" / "__pycache__" / "bert.cpython-311.pyc").touch()
     (folder / ".gitattributes").unlink()

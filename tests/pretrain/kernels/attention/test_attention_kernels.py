@@ -189,7 +189,7 @@ def test_the_arguments_of_cudnn_compute_attend(name, biased):
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 2, 1, 2)], ids=str)
 def test_flops_of_splash_are_its_nine_products(sizes):
-    """2 matmuls forward, 3 for the gradient of q, 4 for those of k and v, where XLA's attention has
+    """2 matmuls forward, 3 for the gradient of q, 4 for k's and v's, where XLA's attention has
     2 and 4; and a product of o with its gradient.
     """
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])

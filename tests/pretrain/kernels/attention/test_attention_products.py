@@ -1,4 +1,4 @@
-"""The products of attention equal the plain ones; on a CPU those of bfloat16 stay of bfloat16."""
+"""The products of attention equal the plain ones; on a CPU bfloat16's stay of bfloat16."""
 
 import re
 

@@ -39,7 +39,7 @@ B, H, K = 2, 2, 8
 
 
 def make_chunks(hashed, L, *, size=4, multiple=8, rows=B, rounds=2):
-    """Return chunks in the order of the row, or in that of drawn buckets."""
+    """Return chunks in the order of the row, or of drawn buckets."""
     if not hashed:
         return KeyChunks(size, multiple)
     buckets = np.random.default_rng(7).integers(0, 4, (rows, H, rounds, L))
@@ -124,7 +124,7 @@ def test_the_totals_have_a_gradient():
 @pytest.mark.more
 @pytest.mark.parametrize("hashed", [False, True])
 def test_errors_in_bfloat16_are_those_of_attend(hashed):
-    """The mean error of each result against float32 is at most 1.2 times that of `attend`."""
+    """The mean error of each result against float32 is at most 1.2 times `attend`'s."""
     options = dict(chunks=make_chunks(hashed, 64), drop=make_drop(0.1))
     arrays = draw_arrays(64, dtype=jnp.bfloat16)
     exact = differentiate(attend_in_chunks, [x.astype(jnp.float32) for x in arrays], **options)

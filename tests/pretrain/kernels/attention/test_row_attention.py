@@ -124,7 +124,7 @@ MASKS = (
 @example("causal, packed", 40, 40, (20, 0), False, 0.1)  # GPT-2 of packed rows
 @example("causal", 29, 29, (29, 29), True, 0.1)  # T5 v1.1's decoder
 @example("causal", 3, 2, (2, 2), False, 0.0)  # more queries than keys
-@example("window both ways, padding", 37, 20, (5, 20), True, 0.3)  # queries behind the last key
+@example("window both ways, padding", 37, 20, (5, 20), True, 0.3)  # queries after the last key
 def test_it_is_attend(name, L, M, lengths, biased, rate):
     """In float32, with rows that have no key, and queries that a mask leaves without one."""
     mask = make_mask(name, L, M, lengths)
@@ -243,7 +243,7 @@ def test_programs_fit_into_the_memory_of_a_chip():
 
 @pytest.mark.parametrize(("name", "share"), [("none", 1), ("causal, padding", 9 / 16)])
 def test_flops_are_those_of_seven_products_and_the_tiles(name, share):
-    """Two products forward; backward two for the weights and their gradient, three for those of q,
+    """Two products forward; backward two for the weights and their gradient, three for q's,
     k and v. A causal row of 1,024 in tiles of 128 reads 1 + 2 + ... + 8 of 64 squares, and rows of
     padding alone count nothing.
     """

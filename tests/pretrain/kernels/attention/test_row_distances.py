@@ -157,7 +157,7 @@ def test_errors_in_bfloat16_are_below_those_of_attend(draw_arrays):
 @pytest.mark.more
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (1, 1, 4)], ids=str)
 def test_a_mesh_computes_the_same(sizes):
-    """The gradient of the distances is that of the rows of all devices."""
+    """The gradient of the distances sums the rows of all devices."""
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
     arrays, mask = draw_two_streams(24, 0, 5, rows=4)
     options = dict(mask=mask, drop=make_drop())

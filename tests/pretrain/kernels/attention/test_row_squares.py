@@ -53,7 +53,7 @@ LONG = 2200  # more than a row that is computed whole, and no multiple of a squa
 @example("padding", 48, 48, (30, 0), 0.1)  # a row of padding
 @example("causal, packed", 50, 50, (20, 0), 0.3)
 @example("window", 60, 60, (0, 0), 0.0)
-@example("window both ways, padding", 60, 20, (5, 20), 0.3)  # queries behind the last key
+@example("window both ways, padding", 60, 20, (5, 20), 0.3)  # queries after the last key
 def test_it_is_attend(name, L, M, lengths, rate):
     """In float32, with rows that have no key, and queries that a mask leaves without one."""
     options = dict(
@@ -74,7 +74,7 @@ def test_it_is_attend(name, L, M, lengths, rate):
     rate=st.sampled_from((0.0, 0.3)),
 )
 @example(48, 48, None, 0.1)  # whole squares
-@example(37, 40, 9, 0.0)  # a window that begins behind the first square
+@example(37, 40, 9, 0.0)  # a window that begins after the first square
 def test_a_causal_row_of_distances_is_attend(L, memory, window, rate):
     """Transformer-XL's and the Music Transformer's."""
     arrays, mask = distances.draw_causal(L, memory, window)
@@ -107,7 +107,7 @@ def test_an_encoder_of_distances_is_attend(L):
 
 @pytest.mark.more
 def test_errors_in_bfloat16_are_those_of_attend():
-    """The mean error of each result against float32 is at most 1.2 times that of `attend`."""
+    """The mean error of each result against float32 is at most 1.2 times `attend`'s."""
     kernel = partial(attend_local_rows, **SMALL)
     for own, other in distances.measure_errors(kernel, *distances.draw_causal(60, 5)):
         assert own <= 1.2 * other

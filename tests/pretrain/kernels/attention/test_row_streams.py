@@ -119,7 +119,7 @@ def test_two_streams_in_whole_rows_are_attend(**drawn):
 @pytest.mark.more
 @pytest.mark.parametrize("kind", ["rising", "spread"])
 def test_errors_in_bfloat16_are_those_of_attend(kind):
-    """The mean error of each result against float32 is at most 1.2 times that of `attend`."""
+    """The mean error of each result against float32 is at most 1.2 times `attend`'s."""
     kernel = partial(attend_local_rows, **SQUARES)
     for own, other in measure_errors(kernel, *draw_streams(60, 5, 20, kind)):
         assert own <= 1.2 * other
@@ -198,7 +198,7 @@ def test_squares_fit_into_the_memory_of_a_chip():
 
 def test_a_plan_counts_one_window():
     """Of 256 keys in squares of 64 and 32 queries in tiles of 16 with windows of 16; a tile of the
-    content stream has 16 distances beside its keys.
+    content stream has 16 distances next to its keys.
     """
     L, P, width = 256, 32, 16
     arrays, mask = draw_streams(L, 0, P)
@@ -230,7 +230,7 @@ def test_a_long_row_of_both_streams_has_no_obstacle():
 
 
 def test_ranks_alone_are_attend():
-    """Without a bias: more queries than keys, of which some are behind the last key."""
+    """Without a bias: more queries than keys, of which some are after the last key."""
     L, N = 40, 30
     arrays = *(draw(B, n, H, K, seed=seed) for seed, n in enumerate((L, N, N))), None
     do = draw(B, L, H, K, seed=3)

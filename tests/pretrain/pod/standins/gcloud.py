@@ -2,7 +2,7 @@
 $STANDIN/plan.json requests.
 
 Commands for workers are really run, by bash, with a folder of $STANDIN as home and the folder
-worker/ beside this file first on PATH. The plan is a list of {"on": verb, "nth": n} (the n-th call
+worker/ next to this file first on PATH. The plan is a list of {"on": verb, "nth": n} (the n-th call
 of that verb) with any of: "fail": text (exit 1), "become": {...} (changes the pod, then answers),
 "training": text (what the worker's Python does from now on), "deaf": worker (unreachable).
 """

@@ -80,7 +80,7 @@ def standins(tmp_path, monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield lambda: [json.loads(line) for line in calls.read_text().splitlines()]
     monkeypatch.delenv("STANDIN_HANGS", raising=False)
-    for thread in threading.enumerate():  # those left behind, which would fail in a later test
+    for thread in threading.enumerate():  # those left over, which would fail in a later test
         if thread.name in names:
             thread.join(30)
             assert not thread.is_alive()
@@ -165,7 +165,7 @@ def test_a_tracker_that_hangs_is_left_behind(
     assert train_tracked(configs, tmp_path / "run", "wandb") == 0
     assert time.monotonic() - began < 45
     error = capsys.readouterr().err
-    assert error.count("wandb has not answered for 0.5 s and is left behind") == 1
+    assert error.count("wandb has not answered for 0.5 s and is abandoned") == 1
     if call == "start":  # The queue of two rows fills.
         assert error.count("wandb does not keep up: rows are missing there from step 3 on") == 1
     assert [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl")] == [1, 2, 3, 4]
