@@ -7,151 +7,99 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from data.mixed import split_objective
-from pretrain.api.arguments import format_path
+from pretrain.api.evaluate_options import TASK_BATCH, EvaluateOptions, QuestionOptions
+from pretrain.api.loading import find_checkpoint
 from pretrain.evaluation.text_store import TextRequest, count_tokens, open_text_store
 from pretrain.host.terminal import print_notice
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import InContextQuestion, read_questions
 from pretrain.processes import processes
+from pretrain.settings.verb_options import format_flag, takes
 from pretrain.training.fits.label_checks import open_labelled_store
 
-if TYPE_CHECKING:
-    from pretrain.workdir.trained import Trained
 
-TASK_BATCH = 32  # choices
-TEXT_FLAGS = {"document": "--document", "field": "--field", "file_format": "--as"}
-
-
-def evaluate(
-    model: str | os.PathLike[str] | Trained,
-    *,
-    step: int | None = None,
-    store: str | os.PathLike[str] | None = None,
-    labelled: str | os.PathLike[str] | None = None,
-    text: str | os.PathLike[str] | None = None,
-    document: str | None = None,
-    field: str | None = None,
-    file_format: str | None = None,
-    split: str = "heldout",
-    dtype: str | None = None,
-    batch_size: int | None = None,
-    allow_random_head: bool = False,
-) -> dict[str, float]:
+@takes(EvaluateOptions)
+def evaluate(options: EvaluateOptions) -> dict[str, float]:
     """Return {name: score} of a checkpoint on every row of a split of a token store, or of a text.
 
-    Args:
-      model: a workdir or a loaded checkpoint, which is read from its workdir again.
-      step: the step of the checkpoint of a workdir; None: the newest sound one.
-      store: a token store with the same vocabulary; None: the run's.
-      labelled: a file of labelled examples, for a fine-tuned model; instead of `store`.
-      text: a file, folder or "pattern" of plain text, all of which is scored; instead of `store`.
-      document, field: how `text` is read, as `prepare` reads it.
-      file_format: format of `text` or `labelled`, whatever its name, such as "conll".
-      split: "heldout" or "train".
-      dtype: "float32" or "bfloat16"; None: as the run computes.
-      batch_size: rows computed at once; None: the run's.
-      allow_random_head: score a head that was not trained.
+    `model` may also be a loaded checkpoint, which is read from its workdir again.
 
     Raises:
       ConfigError: the store has another vocabulary or other labels than the run.
       ValueError: options contradict each other, or the head was not trained.
     """
-    workdir, step = find_checkpoint(model, step)
-    reading = {"document": document, "field": field, "file_format": file_format}
-    labelled_format = reading.pop("file_format") if labelled else None
-    request = make_text_request(text, **reading)
+    make_text_request(options)  # its errors come first
     processes.join_run()
-    return score_store(
-        workdir,
-        step,
-        store,
-        labelled,
-        split,
-        allow_random_head,
-        dtype,
-        batch_size,
-        request,
-        labelled_format,
-    )[2]
+    return score_store(options)[2]
 
 
-def make_text_request(text: Any, **options: str | None) -> TextRequest | None:
+def make_text_request(options: EvaluateOptions) -> TextRequest | None:
     """Return how a text is read, None if there is none.
 
     Raises:
       ValueError: options of a text without one, or an empty path.
     """
-    if text is not None:
-        _check_paths(text=text)
-        return TextRequest(format_path(text), **options)
-    if given := [TEXT_FLAGS[name] for name, value in options.items() if value is not None]:
-        raise ValueError(f"these flags need --text FILE: {', '.join(given)}")
+    _check_paths(text=options.text)
+    reading = {name: vars(options)[name] for name in ("document", "field", "file_format")}
+    if options.labelled:
+        del reading["file_format"]  # of the labelled examples
+    if options.text is not None:
+        return TextRequest(options.text, **reading)
+    if given := [name for name, value in reading.items() if value is not None]:
+        flags = ", ".join("--as" if name == "file_format" else format_flag(name) for name in given)
+        raise ValueError(f"these flags need --text FILE: {flags}")
     return None
 
 
+@takes(QuestionOptions)
 def evaluate_questions(
-    model: str | os.PathLike[str] | Trained,
-    task: str | os.PathLike[str],
-    *,
-    step: int | None = None,
-    shots: int = 0,
-    examples: str | os.PathLike[str] | None = None,
-    delimiter: str = "\n\n",
-    answer_context: str | None = None,
-    seed: int = 0,
-    dtype: str | None = None,
-    batch_size: int = TASK_BATCH,
-    allow_random_head: bool = False,
-    join_run: Callable[[], None] = processes.join_run,
+    options: QuestionOptions,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return {name: score} of questions, and the record of each one with its scores.
 
-    The answers are scored by log-likelihood (docs/in_context.md).
-
-    Args:
-      model: a workdir or a loaded checkpoint.
-      task: a file of questions, see `pretrain.inference.in_context_tasks`.
-      step: the step of the checkpoint of a workdir; None: the newest sound one.
-      shots: number of answered examples before each question.
-      examples, delimiter: the file that these are drawn from, and the text between them.
-      answer_context: normalize each choice by its likelihood after this text alone.
-      seed: of the drawn examples.
-      dtype, allow_random_head: as of `evaluate`.
-      batch_size: choices computed at once.
-      join_run: joins the other processes of the run, if any.
+    The answers are scored by log-likelihood (docs/in_context.md). `model` may also be a loaded
+    checkpoint.
 
     Raises:
       ValueError: for bad options or questions, before any parameters are read.
     """
-    _check_counts(shots=shots, seed=seed, batch_size=batch_size)
-    _check_paths(task=task, examples=examples)
-    questions, pool = _read_task(task, examples)
+    return score_questions(options, processes.join_run)
+
+
+def score_questions(
+    options: QuestionOptions, join_run: Callable[[], None]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Score as `evaluate_questions` does; `join_run` joins the other processes, if any."""
+    batch_size = TASK_BATCH if options.batch_size is None else options.batch_size
+    _check_counts(shots=options.shots, seed=options.seed, batch_size=batch_size)
+    _check_paths(task=options.task, examples=options.examples)
+    questions, pool = _read_task(options.task, options.examples)
     join_run()
     import jax
 
     from pretrain.inference.in_context import evaluate_task
     from pretrain.workdir.trained import open_placed
 
-    trained, mesh = open_placed(*find_checkpoint(model, step))
-    dtype = dtype or trained.run.train.compute_dtype
-    random_head.check_head(trained, "evaluate", allow_random_head)
+    trained, mesh = open_placed(*find_checkpoint(options.model, options.step))
+    dtype = options.dtype or trained.run.train.compute_dtype
+    random_head.check_head(trained, "evaluate", options.allow_random_head)
     with jax.set_mesh(mesh):
         scores, answers = evaluate_task(
             trained.with_compute_dtype(dtype),
             mesh,
             questions,
             pool=pool,
-            shots=shots,
-            delimiter=delimiter,
-            answer_context=answer_context,
-            seed=seed,
+            shots=options.shots,
+            delimiter=options.delimiter,
+            answer_context=options.answer_context,
+            seed=options.seed,
             batch_size=batch_size,
         )
     records = [each.record | answer for each, answer in zip(questions, answers, strict=True)]
-    return {"step": trained.step, "task": os.fspath(task), "dtype": dtype} | scores, records
+    return {"step": trained.step, "task": options.task, "dtype": dtype} | scores, records
 
 
 def _check_counts(**values: int) -> None:
@@ -185,34 +133,10 @@ def _read_task(
     return questions, pool
 
 
-def find_checkpoint(
-    model: str | os.PathLike[str] | Trained, step: int | None
-) -> tuple[str, int | None]:
-    """Return the workdir and the step of a checkpoint, which is read from the workdir again.
-
-    Raises:
-      ValueError: a loaded checkpoint is of another step.
-    """
-    if isinstance(model, (str, os.PathLike)):
-        return format_path(model), step
-    if step not in (None, model.step):
-        raise ValueError(f"step {step}: the loaded checkpoint is of step {model.step}")
-    return os.fspath(model.workdir), model.step
-
-
-def score_store(
-    workdir: str,
-    step: int | None,
-    store: str | os.PathLike[str] | None,
-    labelled: str | os.PathLike[str] | None,
-    split: str,
-    allow_random_head: bool,
-    dtype: str | None,
-    batch_size: int | None,
-    text: TextRequest | None = None,
-    labelled_format: str | None = None,
-) -> tuple[int, Any, dict[str, float]]:
+def score_store(options: EvaluateOptions) -> tuple[int, Any, dict[str, float]]:
     """Return the step, the store, the file or the text, and {name: score} of `evaluate`."""
+    (workdir, step), text = find_checkpoint(options.model, options.step), make_text_request(options)
+    store, labelled, split = options.store, options.labelled, options.split
     _check_paths(labelled=labelled, store=store)
     with contextlib.ExitStack() as stack:
         if text:
@@ -221,11 +145,15 @@ def score_store(
         if labelled:
             if store or split != "heldout":
                 raise ValueError("--labelled cannot be combined with --store or --split")
-            store = stack.enter_context(
-                open_labelled_store(workdir, os.fspath(labelled), labelled_format)
-            )
+            store = stack.enter_context(open_labelled_store(workdir, labelled, options.file_format))
         step, path, scores = evaluate_checkpoint(
-            workdir, step, store, split, allow_random_head, dtype, batch_size
+            workdir,
+            step,
+            store,
+            split,
+            options.allow_random_head,
+            options.dtype,
+            options.batch_size,
         )
         if text:
             path, scores = text.path, scores | {"tokens": count_tokens(path, split)}

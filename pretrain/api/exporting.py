@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pretrain.api.arguments import format_path
-from pretrain.api.evaluating import find_checkpoint
+from pretrain.api.loading import find_checkpoint
 from pretrain.host.terminal import print_notice
 from pretrain.processes.cluster_detection import detect_cluster
+from pretrain.publish.export_options import ExportOptions
+from pretrain.settings.arguments import PathText, format_path
+from pretrain.settings.verb_options import option, takes
 
 if TYPE_CHECKING:
-    from pretrain.publish.upload import Pushed
+    from pretrain.publish.upload import Pushed, Target
     from pretrain.workdir.trained import Trained
 
 
-def export(
-    model: str | os.PathLike[str] | Trained, output: str | os.PathLike[str], **options: Any
-) -> dict[str, int]:
+class ExportArguments(ExportOptions):
+    """The options of `export`."""
+
+    model: PathText | Trained = option("workdir of a run", "--workdir", kw_only=False)
+    output: str = option(
+        "new folder on this machine", kw_only=False, converter=format_path, metavar="FOLDER"
+    )
+
+
+class PushArguments(ExportOptions):
+    """The options of `push`."""
+
+    model: PathText | Trained = option("workdir of a run", "--workdir", kw_only=False)
+    repository: str = option(
+        "repository; created if there is none. Log in with `hf auth login`, or set HF_TOKEN",
+        "--repo",
+        kw_only=False,
+        metavar="USER/NAME",
+    )
+    branch: str = option(
+        "branch; created if there is none (default: %(default)s)",
+        "--revision",
+        default="main",
+        metavar="BRANCH",
+    )
+    private: bool = option(
+        "make a new repository private; an error if it exists and is public", default=False
+    )
+    as_pull_request: bool = option(
+        "propose the commit as a pull request to a repository that exists",
+        "--create-pr",
+        default=False,
+    )
+    message: str | None = option(
+        "first line of the commit (default: names the step)", default=None, metavar="TEXT"
+    )
+
+
+@takes(ExportArguments)
+def export(options: ExportArguments) -> dict[str, int]:
     """Write a checkpoint as a folder that `transformers` opens; return {file: size in bytes}.
 
-    Args:
-      model: a workdir or a loaded checkpoint, which is read from its workdir again.
-      output: the new folder, which appears whole or not at all.
-      options: fields of `pretrain.publish.export.ExportOptions`, such as dtype="bfloat16",
-        format="jax", step=1000, overwrite=True.
+    The folder appears whole or not at all. `model` may also be a loaded checkpoint, which is read
+    from its workdir again.
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
@@ -34,64 +71,38 @@ def export(
     """
     from pretrain.publish.export import export_run
 
-    workdir, chosen = _make_options(model, options)
-    return export_run(workdir, format_path(output), chosen).files
+    workdir, step = find_checkpoint(options.model, options.step)
+    return export_run(workdir, options.output, dataclasses.replace(options, step=step)).files
 
 
-def push(
-    model: str | os.PathLike[str] | Trained,
-    repository: str,
-    *,
-    private: bool = False,
-    branch: str | None = None,
-    as_pull_request: bool = False,
-    message: str | None = None,
-    **options: Any,
-) -> Pushed | None:
+@takes(PushArguments)
+def push(options: PushArguments) -> Pushed | None:
     """Export a checkpoint and upload it in one commit to a repository of the Hugging Face Hub.
 
-    Of several processes the first one uploads; the others return None.
-
-    Args:
-      model: a workdir or a loaded checkpoint, which is read from its workdir again.
-      repository: "user/name", which is created if it does not exist.
-      private: a new repository is private, and a public one is refused.
-      branch: the branch of the commit; None: main.
-      as_pull_request: the commit becomes a pull request.
-      message: the first line of the commit.
-      options: as of `export`.
+    Of several processes the first one uploads; the others return None. `model` may also be a loaded
+    checkpoint, which is read from its workdir again.
 
     Raises:
       HubError: no token, no permission, or no network.
       ValueError: as `export`.
     """
     from pretrain.publish.push import push_run
-    from pretrain.publish.upload import Target
 
-    workdir, chosen = _make_options(model, options)
+    workdir, step = find_checkpoint(options.model, options.step)
     if detect_cluster(os.environ).process_index:
         return None
-    named = {"branch": branch, "message": message}
-    target = Target(
-        repository,
-        private=private,
-        as_pull_request=as_pull_request,
-        **{name: value for name, value in named.items() if value is not None},
+    options = dataclasses.replace(options, step=step)
+    return push_run(workdir, make_target(options), options, print_notice)
+
+
+def make_target(options: PushArguments) -> Target:
+    """Return where a model is uploaded to. Raises ValueError for a malformed name."""
+    from pretrain.publish.upload import MESSAGE, Target
+
+    return Target(
+        options.repository,
+        branch=options.branch,
+        private=options.private,
+        as_pull_request=options.as_pull_request,
+        message=MESSAGE if options.message is None else options.message,
     )
-    return push_run(workdir, target, chosen, print_notice)
-
-
-def _make_options(
-    model: str | os.PathLike[str] | Trained, options: dict[str, Any]
-) -> tuple[str, Any]:
-    """Return the workdir and the options of an export. Raises ValueError for an unknown option."""
-    import dataclasses
-
-    from pretrain.publish.export import ExportOptions
-
-    known = [field.name for field in dataclasses.fields(ExportOptions) if field.name != "place"]
-    if unknown := [name for name in options if name not in known]:
-        raise ValueError(f"export has no option {unknown[0]!r}; it has {', '.join(known)}")
-    workdir, step = find_checkpoint(model, options.get("step"))
-    values: dict[str, Any] = options | {"step": step}
-    return workdir, ExportOptions(**values)

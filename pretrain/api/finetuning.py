@@ -8,134 +8,98 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from data.corpus.paths import is_remote
-from pretrain.api.arguments import format_path, list_arguments, list_paths
+from pretrain.api.loading import find_checkpoint
 from pretrain.api.training import RunResult, check_main_thread, train_watched
 from pretrain.config import override_run
 from pretrain.finetune.encoders import check_start
-from pretrain.finetune.finetune_request import FinetuneRequest
-from pretrain.finetune.multitask import combine_examples, split_task_arguments
+from pretrain.finetune.finetune_options import FinetuneOptions, TaskOptions
+from pretrain.finetune.multitask import OF_EACH, combine_examples, split_task_arguments
 from pretrain.finetune.start import make_run, open_start, prepare_workdir
 from pretrain.host.terminal import print_notice
 from pretrain.processes import processes
+from pretrain.settings.verb_options import takes
 from pretrain.training.monitoring.options import make_monitoring
 from pretrain.workdir.check import check_workdir_path
 
-if TYPE_CHECKING:
-    from pretrain.workdir.trained import Trained
 
-LISTS = ("task", "heldout", "columns", "prefix", "labels")  # options with a value for each task
-
-
-def finetune(
-    pretrained: str | os.PathLike[str] | Trained | None,
-    task: str | Sequence[str],
-    workdir: str | os.PathLike[str],
-    overrides: Mapping[str, Any] | Sequence[str] = (),
-    **options: Any,
-) -> RunResult:
+@takes(FinetuneOptions)
+def finetune(options: FinetuneOptions) -> RunResult:
     """Fine-tune a model on labelled examples, or resume it, and return the run.
-
-    Args:
-      pretrained: the workdir of a pretrained or imported model, or a loaded checkpoint, which is
-        read from its workdir again; None with `config`.
-      task: "classification", "tagging", ..., or a task of GLUE, see `finetune --help`; or for a
-        generative model several "NAME=FILE".
-      workdir: the folder of the run, on this machine.
-      overrides: changed fields, as {"optimizer.learning_rate": 3e-5}.
-      options: fields of `FinetuneRequest` (pretrain/finetune/finetune_request.py), such as
-        train="train.tsv", heldout="dev.tsv", epochs=3.
 
     Raises:
       ValueError: for options that contradict each other or the task, and for bad examples.
       Diverged, ReplicaMismatch, MemoryExhausted: as `train`.
     """
-    if options.pop("seeds", None) is not None:
+    if options.seeds is not None:
         raise ValueError("seeds: several runs are made by `finetune_seeds`")
-    return finetune_seeds(pretrained, task, workdir, overrides, seeds=None, **options)[0]
+    return _finetune_all(options)[0]
 
 
-def finetune_seeds(
-    pretrained: str | os.PathLike[str] | Trained | None,
-    task: str | Sequence[str],
-    workdir: str | os.PathLike[str],
-    overrides: Mapping[str, Any] | Sequence[str] = (),
-    *,
-    seeds: int | None,
-    **options: Any,
-) -> list[RunResult]:
+@takes(FinetuneOptions)
+def finetune_seeds(options: FinetuneOptions) -> list[RunResult]:
     """Fine-tune a model with several seeds, and return the runs in WORKDIR/seed-S.
 
-    Args:
-      pretrained, task, workdir, overrides, options: as of `finetune`.
-      seeds: the number of runs; their seeds are train.seed, train.seed + 1, ....
+    Raises:
+      ValueError: for options that contradict each other or the task, and for bad examples.
+      Diverged, ReplicaMismatch, MemoryExhausted: as `train`.
     """
-    known = [field.name for field in dataclasses.fields(FinetuneRequest)]
-    if unknown := [name for name in options if name not in known]:
-        raise ValueError(f"finetune has no option {unknown[0]!r}; it has {', '.join(known)}")
+    return _finetune_all(options)
+
+
+def _finetune_all(options: FinetuneOptions) -> list[RunResult]:
+    """Fine-tune; `pretrained` may be a loaded checkpoint, and labels and columns may be lists."""
     check_main_thread("finetune")
-    if pretrained is not None and not isinstance(pretrained, (str, os.PathLike)):
-        pretrained, options = pretrained.workdir, {"step": pretrained.step, **options}
-    values: dict[str, Any] = options | {"task": task}
-    is_single = isinstance(task, str) or len(task) == 1
-    for name in LISTS:
-        values[name] = _list_values(name, values.get(name), is_single)
-    for name in ("train", "vectors", "prometheus"):
-        values[name] = None if values.get(name) is None else format_path(values[name])
-    request = FinetuneRequest(
-        workdir=format_path(workdir),
-        pretrained=None if pretrained is None else format_path(pretrained),
-        overrides=list_arguments(overrides),
-        seeds=seeds,
-        **values,
-    )
-    if (request.pretrained is None) == (request.config is None):
+    start = options.pretrained
+    if (start is None) == (options.config is None):
         raise ValueError("give the workdir of a pretrained model, or `config` of a new one")
-    return run_finetuning(request)
+    if start is not None:
+        start, step = find_checkpoint(start, options.step)
+        options = dataclasses.replace(options, pretrained=start, step=step)
+    if len(options.task) == 1:
+        joined: dict[str, Any] = {
+            name: [",".join(values)] if name in ("labels", "columns") else values
+            for name in OF_EACH
+            if (values := _list_values(options, name))
+        }
+        options = dataclasses.replace(options, **joined)
+    return run_finetuning(options)
 
 
-def _list_values(name: str, value: Any, is_single: bool) -> list[str] | None:
-    """Return the values of an option as the verb has them: one for each task.
-
-    Args:
-      name: of the option.
-      value: a text, a path, several, or None.
-      is_single: whether there is one task, for which several labels or columns are one value.
+def _list_values(options: FinetuneOptions, name: str) -> list[str]:
+    """Return the values of an option of a single task.
 
     Raises:
       ValueError: there are several values of an option that one task has once.
     """
-    if value is None or isinstance(value, (str, os.PathLike)):
-        return None if value is None else [format_path(value)]
-    if is_single and name in ("labels", "columns"):
-        return [",".join(map(str, value))]
-    if is_single and len(value) > 1:
-        raise ValueError(f"{name}: {len(value)} values for one task; give one, or several tasks")
-    return list_paths(value)
+    values = vars(options)[name] or []
+    if len(values) > 1 and name not in ("labels", "columns"):
+        raise ValueError(f"{name}: {len(values)} values for one task; give one, or several tasks")
+    return values
 
 
-def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list[RunResult]:
+def run_finetuning(options: FinetuneOptions, began: float | None = None) -> list[RunResult]:
     """Read the examples, then train one run per seed; return the runs.
 
     A signal ends the run of one seed, and the later ones do not begin.
 
     Args:
-      request: the arguments.
+      options: the options, as the command line has them.
       began: time at which the program began, for the goodput; None: now.
     """
     began = began or time.time()
-    check_single_process(request)
-    check_start(request)
-    watch = (request.profile, request.prometheus, request.tracker)
-    make_monitoring(*watch, sys.maxsize)  # the number of steps follows from the examples
-    requests = split_task_arguments(request)
+    check_single_process(options)
+    options = check_start(options)
+    make_monitoring(options, sys.maxsize)  # the number of steps follows from the examples
+    separate = split_task_arguments(options)
+    if options.epochs is not None and not 0 < options.epochs < math.inf:
+        raise ValueError(f"--epochs {options.epochs:g}: must be above 0")
     # Errors in the examples are reported before JAX is imported.
-    gathered = [gather_examples(each) for each in requests]
-    if request.seeds is not None and request.seeds < 1:
-        raise ValueError(f"--seeds {request.seeds}: must be at least 1")
+    gathered = [gather_examples(each) for each in separate]
+    if options.seeds is not None and options.seeds < 1:
+        raise ValueError(f"--seeds {options.seeds}: must be at least 1")
     from pretrain.evaluation.task_metrics import check_run_metrics
     from pretrain.finetune.later_export import describe_refusal
     from pretrain.mesh.sharding import make_mesh
@@ -144,29 +108,29 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
     from pretrain.training.new_workdir import check_origin
 
     preflight_accelerators()
-    pretrained = open_start(request, gathered)
-    names = [each.task for each in requests]
-    request = dataclasses.replace(request, task=", ".join(names))
-    task, examples = combine_examples(request, names, gathered, pretrained)
-    base = make_run(request, task, examples, pretrained)
+    pretrained = open_start(options, gathered)
+    names = [each.task for each in separate]
+    options = dataclasses.replace(options, task=names)
+    task, examples = combine_examples(options, names, gathered, pretrained)
+    base = make_run(options, task, examples, pretrained)
     check_run_metrics(base.evaluate.metrics, base.data.objective, base.model)
-    for each in requests:
+    for each in separate:
         check_separate(each.train, each.heldout)
-    monitoring = make_monitoring(*watch, base.train.last_step)
-    seeds = range(base.train.seed, base.train.seed + (request.seeds or 1))
-    workdirs, watched = [request.workdir], [monitoring]
-    if request.seeds:
-        workdirs = [os.path.join(request.workdir, f"seed-{seed}") for seed in seeds]
+    monitoring = make_monitoring(options, base.train.last_step)
+    seeds = range(base.train.seed, base.train.seed + (options.seeds or 1))
+    workdirs, watched = [options.workdir], [monitoring]
+    if options.seeds:
+        workdirs = [os.path.join(options.workdir, f"seed-{seed}") for seed in seeds]
         watched = [monitoring.choose_file(seed) for seed in seeds]
     for workdir in workdirs:
         check_workdir_path(workdir)
         if os.path.exists(os.path.join(workdir, "config.json")):
-            check_origin(workdir, pretrained, request.fresh)
+            check_origin(workdir, pretrained, options.fresh)
     check_run_program(base, make_mesh(base.mesh))
     refusal, results = describe_refusal(base, pretrained.vocabulary), []
     for seed, workdir, monitoring in zip(seeds, workdirs, watched, strict=True):
         run = override_run(base, [f"train.seed={seed}"])
-        prepare_workdir(workdir, run, pretrained, request, examples)
+        prepare_workdir(workdir, run, pretrained, options, examples)
         if refusal and not results:
             print_notice(f"this model will have no Hugging Face folder: {refusal}")
         results.append(train_watched(run, workdir, began, monitoring))
@@ -176,17 +140,17 @@ def run_finetuning(request: FinetuneRequest, began: float | None = None) -> list
     return results
 
 
-def check_single_process(request: FinetuneRequest) -> None:
+def check_single_process(options: FinetuneOptions) -> None:
     """Raise ValueError if the workdir is remote or this process is one of several."""
-    if is_remote(request.workdir):
+    if is_remote(options.workdir):
         raise ValueError(
-            f"--workdir {request.workdir}: must be on this machine; `train` can resume a copy "
+            f"--workdir {options.workdir}: must be on this machine; `train` can resume a copy "
             "of it in a bucket"
         )
     if (cluster := processes.detect_own_cluster()).num_processes != 1:
         raise ValueError(
             f"{cluster}: `finetune` starts a run in one process (CLOZE_CLUSTER=none); "
-            f"`train {request.workdir}/config.json --workdir {request.workdir}` resumes it in all "
+            f"`train {options.workdir}/config.json --workdir {options.workdir}` resumes it in all "
             "of them"
         )
 
@@ -211,7 +175,7 @@ def is_same_file(path: str, other: str) -> bool:
 # ---- the examples ------------------------------------------------------------
 
 
-def gather_examples(request: FinetuneRequest) -> tuple[Any, Any]:
+def gather_examples(options: TaskOptions) -> tuple[Any, Any]:
     """Return the task and the examples of the command line of one task.
 
     Raises:
@@ -219,27 +183,25 @@ def gather_examples(request: FinetuneRequest) -> tuple[Any, Any]:
     """
     from pretrain.finetune.tasks import TASKS
 
-    if request.task not in TASKS:
-        raise ValueError(f"--task {request.task}: must be one of {', '.join(TASKS)}")
-    task = TASKS[request.task]
-    if request.scheme and request.task != "tagging":
+    if options.task not in TASKS:
+        raise ValueError(f"--task {options.task}: must be one of {', '.join(TASKS)}")
+    task = TASKS[options.task]
+    if options.scheme and options.task != "tagging":
         raise ValueError("--scheme needs --task tagging")
-    if request.prefix and request.task != "text2text":
+    if options.prefix and options.task != "text2text":
         raise ValueError(
             "--prefix needs --task text2text; other tasks have their name as the prefix"
         )
-    if request.epochs is not None and not 0 < request.epochs < math.inf:
-        raise ValueError(f"--epochs {request.epochs:g}: must be above 0")
-    train, heldout = request.train, request.heldout
+    train, heldout = options.train, options.heldout
     if train is None:
         if task.tfds is None:
-            raise ValueError(f"--task {request.task} needs --train FILE")
+            raise ValueError(f"--task {options.task} needs --train FILE")
         train, heldout = task.tfds[0], heldout or task.tfds[1]
-    if heldout and request.held_out is not None:
+    if heldout and options.held_out is not None:
         raise ValueError(
             "--held-out is a share of --train, --heldout a file of its own: give one of them"
         )
-    share = 0.1 if request.held_out is None else request.held_out
+    share = 0.1 if options.held_out is None else options.held_out
     if not 0 < share < 1:
         raise ValueError(f"--held-out {share:g}: must be between 0 and 1, a share of the examples")
-    return task, task.read_examples(request, train, heldout, share)
+    return task, task.read_examples(options, train, heldout, share)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from models.config.base import ImageConfig
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
-from pretrain.api.arguments import format_path, list_arguments
 from pretrain.config import Run, override_run, validate_run
+from pretrain.settings.arguments import format_optional, format_path, list_arguments
+from pretrain.settings.verb_options import VerbOptions, option, takes
 
 if TYPE_CHECKING:
     from pretrain.run import Model
@@ -33,23 +34,43 @@ class Imported(NamedTuple):
     unused: Sequence[str]
 
 
-def import_folder(
-    folder: str | os.PathLike[str],
-    workdir: str | os.PathLike[str],
-    overrides: Mapping[str, Any] | Sequence[str] = (),
-    *,
-    allow_nonfinite: bool = False,
-    vocabulary: str | os.PathLike[str] | None = None,
-) -> Imported:
-    """Start a run whose step 0 is a model of `transformers`; return what was imported.
+class ImportOptions(VerbOptions):
+    """The options of `import`."""
 
-    Args:
-      folder: a folder with config.json, weights and a tokenizer, or "hf://user/name"; or the
-        folder checkpoint_N of a T5 that T5X wrote.
-      workdir: the new folder of the run.
-      overrides: changed fields, as {"data.store": "runs/texts"}.
-      allow_nonfinite: take weights that are NaN or infinite.
-      vocabulary: of a checkpoint of T5X, which has none: a path, or "hf://user/name".
+    folder: str = option(
+        "folder with config.json, model.safetensors and the files of a tokenizer or an image "
+        "processor; or with options.json and one .hdf5 file; or checkpoint_N, zarr arrays; or "
+        "hf://USER/NAME[@REVISION], a repository of the Hugging Face Hub",
+        "folder",
+        kw_only=False,
+        converter=os.fspath,
+        metavar="FOLDER",
+    )
+    workdir: str = option("new folder for the run", kw_only=False, converter=format_path)
+    vocabulary: str | None = option(
+        "of a checkpoint of zarr arrays, which has none: spiece.model, a folder with it, or "
+        "hf://USER/NAME",
+        default=None,
+        converter=format_optional,
+        metavar="PATH",
+    )
+    allow_nonfinite: bool = option(
+        "import weights that contain NaN or infinite values (default: an error)", default=False
+    )
+    overrides: list[str] = option(
+        "changed fields, e.g. data.store=STORE train.steps=1000",
+        "overrides",
+        default=(),
+        kw_only=False,
+        converter=list_arguments,
+        nargs="*",
+        metavar="path=value",
+    )
+
+
+@takes(ImportOptions)
+def import_folder(options: ImportOptions) -> Imported:
+    """Start a run whose step 0 is a model of `transformers`; return what was imported.
 
     Raises:
       FileExistsError: the workdir exists and is not empty.
@@ -64,22 +85,25 @@ def import_folder(
     from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.check import check_orbax_path
 
-    target = epath.Path(format_path(workdir))
+    target = epath.Path(options.workdir)
     check_orbax_path(target)
     if target.exists() and any(target.iterdir()):
         raise FileExistsError(f"{target} exists and is not empty; name a new workdir")
-    found = find_folder(os.fspath(folder))
+    found = find_folder(options.folder)
     if is_array_folder(found.path):
-        opened: Any = open_array_model(found.path, find_vocabulary(vocabulary))
-    elif vocabulary is not None:
+        opened: Any = open_array_model(found.path, find_vocabulary(options.vocabulary))
+    elif options.vocabulary is not None:
         raise ValueError(
-            f"--vocabulary is for a checkpoint of zarr arrays, and {folder} is none: it has its own"
+            f"--vocabulary is for a checkpoint of zarr arrays, and {options.folder} is none: "
+            "it has its own"
         )
     else:
         opened = (open_hdf5_model if is_hdf5_folder(found.path) else open_model)(found.path)
-    run = override_run(make_opened_run(opened), list_arguments(overrides))
+    run = override_run(make_opened_run(opened), options.overrides)
     validate_run(run)
-    params, missing, unused = opened.load_params(run.model, make_initializer(run), allow_nonfinite)
+    params, missing, unused = opened.load_params(
+        run.model, make_initializer(run), options.allow_nonfinite
+    )
     origin = {
         **found.origin,
         "architectures": opened.architectures,
@@ -91,15 +115,14 @@ def import_folder(
     return Imported(opened, run, missing, unused)
 
 
-def find_vocabulary(place: str | os.PathLike[str] | None) -> str | None:
+def find_vocabulary(place: str | None) -> str | None:
     """Return the path of a vocabulary; download it from an address hf://..."""
     from pretrain.convert.hub.address import is_address
     from pretrain.convert.hub.model_folder import find_folder
 
     if place is None:
         return None
-    path = format_path(place)
-    return find_folder(path, weights=False).path if is_address(path) else path
+    return find_folder(place, weights=False).path if is_address(place) else place
 
 
 def make_opened_run(opened: Any) -> Run:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pretrain.api.arguments import format_path
 from pretrain.host.terminal import print_notice
+from pretrain.settings.arguments import format_path
 
 if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
@@ -33,3 +33,18 @@ def load(workdir: str | os.PathLike[str] | Trained, step: int | None = None) -> 
     if step not in (None, workdir.step):
         raise ValueError(f"step {step}: the loaded checkpoint is of step {workdir.step}")
     return workdir
+
+
+def find_checkpoint(
+    model: str | os.PathLike[str] | Trained, step: int | None
+) -> tuple[str, int | None]:
+    """Return the workdir and the step of a checkpoint, which is read from the workdir again.
+
+    Raises:
+      ValueError: a loaded checkpoint is of another step.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        return format_path(model), step
+    if step not in (None, model.step):
+        raise ValueError(f"step {step}: the loaded checkpoint is of step {model.step}")
+    return os.fspath(model.workdir), model.step

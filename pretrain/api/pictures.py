@@ -16,11 +16,11 @@ from etils import epath
 from data.corpus.buckets import check_bucket
 from data.store.atomic import write_atomically
 from models.config.base import ImageConfig
-from pretrain.api.arguments import list_paths
 from pretrain.api.loading import load
 from pretrain.host.extras import how_to_install
 from pretrain.host.terminal import print_notice
 from pretrain.settings import Mesh
+from pretrain.settings.arguments import list_paths
 
 if TYPE_CHECKING:
     from models.config import ModelConfig

@@ -2,58 +2,90 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pretrain.api.loading import load
 from pretrain.host.terminal import print_notice
+from pretrain.inference.random_head import HeadOptions, step_option
 from pretrain.inference.unknown_share import UnknownCounter
+from pretrain.settings.arguments import PathText
+from pretrain.settings.verb_options import Group, builds, format_flag, option, takes
 
 if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
 
 
-@dataclasses.dataclass(frozen=True)
-class PredictOptions:
-    """The options of `predict`. None is the default of each, which may depend on the model.
+DECODING = Group("decoding, for models that generate (default: greedy)")
 
-    Attributes:
-      top: number of predictions for each mask, or classes of an image.
-      n_best: number of answers to each question.
-      length: most tokens to generate.
-      field: the field of an article to generate.
-      beams: beams of a beam search.
-      length_penalty: exponent of the length penalty of a beam search.
-      temperature, top_k, top_p: sample instead of choosing the most probable token.
-      no_repeat_ngram: n-grams of this length are generated at most once.
-      seed: of the sampling.
-      batch_size: texts computed at once.
-    """
 
-    top: int | None = None
-    n_best: int | None = None
-    length: int | None = None
-    field: str | None = None
-    beams: int | None = None
-    length_penalty: float | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    no_repeat_ngram: int | None = None
-    seed: int | None = None
-    batch_size: int = 32
+class PredictorOptions(HeadOptions):
+    """The options of a `Predictor`; the default of many depends on the model."""
 
-    def __post_init__(self) -> None:
+    model: PathText | Trained = option("workdir of a run", "--workdir", kw_only=False)
+    step: int | None = step_option()
+    top: int | None = option(
+        "number of predictions per [MASK], or classes of an image (default: 5)",
+        default=None,
+        metavar="K",
+    )
+    n_best: int | None = option(
+        "for questions: return the N best answers with their probabilities",
+        default=None,
+        metavar="N",
+    )
+    length: int | None = option(
+        "maximum number of tokens to generate (default: 64; for a model fine-tuned to "
+        "generate, the length of its training)",
+        default=None,
+        metavar="T",
+    )
+    field: str | None = option(
+        "for a model of articles, whose texts are JSON objects: the field to generate from "
+        "the others (default: the body)",
+        default=None,
+        metavar="NAME",
+    )
+    beams: int | None = option(
+        "beam search with W beams", default=None, group=DECODING, metavar="W"
+    )
+    length_penalty: float | None = option(
+        "exponent of the length penalty of --beams; larger values prefer longer texts (default: 1)",
+        default=None,
+        group=DECODING,
+        metavar="A",
+    )
+    temperature: float | None = option(
+        "sample with this temperature (default: 1 with --top-k or --top-p)",
+        default=None,
+        group=DECODING,
+        metavar="T",
+    )
+    top_k: int | None = option(
+        "sample from the K most probable tokens", default=None, group=DECODING, metavar="K"
+    )
+    top_p: float | None = option(
+        "sample from the smallest set of tokens whose probabilities sum to P",
+        default=None,
+        group=DECODING,
+        metavar="P",
+    )
+    no_repeat_ngram: int | None = option(
+        "generate no n-gram of N tokens twice", default=None, group=DECODING, metavar="N"
+    )
+    seed: int | None = option("seed of the sampling (default: 0)", default=None, group=DECODING)
+    batch_size: int = option("texts per batch (default: %(default)s)", default=32, metavar="B")
+
+    def check(self) -> None:
+        """Raise ValueError for numbers out of range, and options that exclude each other."""
         for name in ("top", "n_best", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{_format_flag(name)} {value}: must be at least 1")
+            if (value := vars(self)[name]) is not None and value < 1:
+                raise ValueError(f"{format_flag(name)} {value}: must be at least 1")
         sampling = self.list_sampling()
         if sampling and self.beams is not None:
             raise ValueError(
                 "--beams searches for the most probable text, "
-                f"{_format_flag(next(iter(sampling)))} samples one: give one or the other"
+                f"{format_flag(next(iter(sampling)))} samples one: give one or the other"
             )
         if self.length_penalty is not None and self.beams is None:
             raise ValueError("--length-penalty needs --beams")
@@ -64,7 +96,7 @@ class PredictOptions:
 
     def list_sampling(self) -> dict[str, Any]:
         """Return the options of sampling that are set."""
-        values = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p")}
+        values = {name: vars(self)[name] for name in ("temperature", "top_k", "top_p")}
         return {name: value for name, value in values.items() if value is not None}
 
     def make_strategy(self) -> Any:
@@ -79,7 +111,17 @@ class PredictOptions:
         return BeamSearch(self.beams, **penalty)
 
 
-OPTIONS = tuple(field.name for field in dataclasses.fields(PredictOptions))
+class PredictOptions(PredictorOptions):
+    """The options of `predict`."""
+
+    texts: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] = option(
+        "texts of the kind the model was trained for: with [MASK] or <extra_id_0> to fill, "
+        "or to continue, translate, repair or classify; for a model of images, their paths",
+        "texts",
+        kw_only=False,
+        nargs="*",
+        metavar="TEXT",
+    )
 
 
 class Predictor:
@@ -89,49 +131,33 @@ class Predictor:
       trained: the checkpoint.
     """
 
-    def __init__(
-        self,
-        model: str | os.PathLike[str] | Trained,
-        *,
-        step: int | None = None,
-        allow_random_head: bool = False,
-        **options: Any,
-    ) -> None:
+    @builds(PredictorOptions, "predict")
+    def __init__(self, options: PredictorOptions) -> None:
         """Open a checkpoint.
-
-        Args:
-          model: a workdir or a loaded checkpoint.
-          step: the step of the checkpoint of a workdir; None: the newest sound one.
-          allow_random_head: use an imported model whose head is random.
-          options: the fields of `PredictOptions`.
 
         Raises:
           ValueError: an option that the model does not support, or an invalid one; parameters that
             are not finite.
         """
-        if unknown := [name for name in options if name not in OPTIONS]:
-            raise ValueError(f"predict has no option {unknown[0]!r}; it has {', '.join(OPTIONS)}")
-        given = {name: value for name, value in options.items() if value is not None}
-        chosen = PredictOptions(**given)
-        strategy = chosen.make_strategy()  # its errors come before the checkpoint is read
+        strategy = options.make_strategy()  # its errors come before the checkpoint is read
         from pretrain.inference.answering import make_answerer, make_reader
         from pretrain.inference.random_head import check_head
         from pretrain.workdir.trained import check_finite_params
 
-        self.trained = load(model, step)
-        check_head(self.trained, "predict", allow_random_head, sentence_heads=False)
+        self.trained = load(options.model, options.step)
+        check_head(self.trained, "predict", options.allow_random_head, sentence_heads=False)
         check_finite_params(self.trained)
         self.read_record = make_reader(self.trained)
         self.answer = make_answerer(
             self.trained,
-            top=chosen.top,
-            n_best=chosen.n_best,
-            length=chosen.length,
-            batch_size=chosen.batch_size,
-            field=chosen.field,
+            top=options.top,
+            n_best=options.n_best,
+            length=options.length,
+            batch_size=options.batch_size,
+            field=options.field,
             strategy=strategy,
-            no_repeat_ngram=chosen.no_repeat_ngram,
-            seed=chosen.seed,
+            no_repeat_ngram=options.no_repeat_ngram,
+            seed=options.seed,
         )
 
     def __call__(
@@ -155,33 +181,20 @@ class Predictor:
         return self.answer(read, places, 0)
 
 
-def predict(
-    model: str | os.PathLike[str] | Trained,
-    texts: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]],
-    *,
-    step: int | None = None,
-    allow_random_head: bool = False,
-    **options: Any,
-) -> list[dict[str, Any]]:
+@takes(PredictOptions)
+def predict(options: PredictOptions) -> list[dict[str, Any]]:
     """Return the result of each text.
 
     The keys of a result depend on the model: `masks` and `filled` of BERT, `spans` of T5, `written`
-    of GPT, `label` and `probabilities` of a classifier (docs/python.md).
-
-    Args:
-      model: a workdir or a loaded checkpoint. A `Predictor` serves many calls faster.
-      texts: a text or several, of the kind that the model was trained for: with [MASK] or
-        <extra_id_0> to fill, or to continue, translate, repair or classify. A mapping has the
-        columns of a record, such as {"text": ..., "text2": ...}. For a model of images, paths.
-      step: the step of the checkpoint of a workdir; None: the newest sound one.
-      allow_random_head: use an imported model whose head is random.
-      options: fields of `PredictOptions`, such as top=3 or beams=4.
+    of GPT, `label` and `probabilities` of a classifier (docs/python.md). A text may also be a
+    mapping with the columns of a record, such as {"text": ..., "text2": ...}. A `Predictor` serves
+    many calls faster.
 
     Raises:
       ValueError: an option that the model does not support, or a text that it cannot read.
     """
-    predictor = Predictor(model, step=step, allow_random_head=allow_random_head, **options)
-    return predictor(texts)
+    given = {name: value for name, value in vars(options).items() if name != "texts"}
+    return Predictor(**given)(options.texts)
 
 
 def _make_record(given: Any, place: str) -> Mapping[str, Any]:
@@ -193,8 +206,3 @@ def _make_record(given: Any, place: str) -> Mapping[str, Any]:
             f"{place}: expected a text or a mapping of columns, not {type(given).__name__}"
         )
     return given
-
-
-def _format_flag(name: str) -> str:
-    """Return the flag of an option of the command line."""
-    return f"--{name.replace('_', '-')}"

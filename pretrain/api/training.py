@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import html
 import importlib.util
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
-from pretrain.api.arguments import format_path, list_arguments
 from pretrain.api.store_vocabulary import follow_store
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.host.command import PROGRAM
 from pretrain.processes import processes
-from pretrain.training.monitoring.options import Monitoring, make_monitoring
+from pretrain.settings.arguments import PathText, format_optional, format_path, list_arguments
+from pretrain.settings.verb_options import CONFIG_HELP, option, takes
+from pretrain.training.monitoring.options import (
+    Monitoring,
+    MonitoringOptions,
+    make_monitoring,
+)
 from pretrain.workdir.check import check_workdir_path
 from pretrain.workdir.metrics_file import read_metrics
 
@@ -103,39 +107,56 @@ def _format_curves(workdir: str) -> str:
     )
 
 
-def train(
-    config: str | os.PathLike[str] | Run,
-    workdir: str | os.PathLike[str],
-    overrides: Mapping[str, Any] | Sequence[str] = (),
-    *,
-    allow_changes: bool = False,
-    pretrained: str | os.PathLike[str] | None = None,
-    profile: str | None = None,
-    prometheus: str | os.PathLike[str] | None = None,
-    tracker: str | None = None,
-    dataset: Callable[..., Any] | None = None,
-    source: Source | None = None,
-    began: float | None = None,
-    join_run: Callable[[], None] = processes.join_run,
-) -> RunResult:
+class TrainOptions(MonitoringOptions):
+    """The options of `train`."""
+
+    config: PathText | Run = option(
+        f"{CONFIG_HELP}, here or in a bucket",
+        "config",
+        kw_only=False,
+    )
+    workdir: str = option(
+        "folder of the run; an existing run is resumed", kw_only=False, converter=format_path
+    )
+    allow_changes: bool = option(
+        "resume a run although its configuration has changed", default=False
+    )
+    pretrained: str | None = option(
+        "begin a new run of images with the parameters of another one, but for its head "
+        "(docs/pictures.md); texts have `finetune --from`",
+        "--from",
+        default=None,
+        converter=format_optional,
+        metavar="WORKDIR",
+    )
+    overrides: list[str] = option(
+        "changed fields, e.g. train.steps=100 optimizer.learning_rate=3e-4",
+        "overrides",
+        default=(),
+        converter=list_arguments,
+        kw_only=False,
+        nargs="*",
+        metavar="path=value",
+    )
+    dataset: Callable[..., Any] | None = option(
+        "replaces the dataset of the rows, see `pretrain.training.loop.train`",
+        default=None,
+        only_python=True,
+    )
+    source: Source | None = option(
+        "what to train on instead of the token store in `run.data.store`",
+        default=None,
+        only_python=True,
+    )
+
+
+@takes(TrainOptions)
+def train(options: TrainOptions) -> RunResult:
     """Train a model to its last step, from the newest checkpoint in the workdir, if any.
 
     In an environment that describes several processes (docs/processes.md) all of them call this,
-    and each returns the same.
-
-    Args:
-      config: the name of a configuration in configs/, the path of a .py or .json file, or a `Run`.
-      workdir: the folder of the run, here or in a bucket.
-      overrides: changed fields, as {"train.steps": 100} or as ["train.steps=100"].
-      allow_changes: resume although the configuration has changed.
-      pretrained: a workdir, to begin a new run of images with its parameters, but for the head.
-      profile: steps to trace, such as "100:105" (docs/watching.md).
-      prometheus: the file of the newest metrics.
-      tracker: "wandb" or "mlflow", which also receives the metrics.
-      dataset: replaces the dataset of the rows, see `pretrain.training.loop.train`.
-      source: what to train on instead of the token store in `run.data.store`.
-      began: time at which the program began, for the goodput; None: now.
-      join_run: joins the other processes of the run, if any.
+    and each returns the same. `config` may also be a `Run`, and `overrides` a mapping such as
+    {"train.steps": 100}.
 
     Raises:
       ValueError: this is not the main thread.
@@ -144,25 +165,37 @@ def train(
       Diverged: all steps are skipped, since their losses or gradients are not finite or too large.
       ReplicaMismatch: devices disagree about parameters that should be the same.
     """
-    began = began or time.time()
+    return run_training(options, time.time())
+
+
+def run_training(
+    options: TrainOptions, began: float, join_run: Callable[[], None] = processes.join_run
+) -> RunResult:
+    """Train as `train` does.
+
+    Args:
+      options: the options.
+      began: time at which the program began, for the goodput.
+      join_run: joins the other processes of the run, if any.
+    """
     check_main_thread("train")
-    workdir, arguments = format_path(workdir), list_arguments(overrides)
-    if isinstance(config, Run):
-        run = override_run(config, arguments)
+    workdir, arguments = options.workdir, options.overrides
+    if isinstance(options.config, Run):
+        run = override_run(options.config, arguments)
         validate_run(run)
     else:
-        run = load(format_path(config), arguments)
-        if source is None:
-            run = follow_store(run, config, arguments, workdir)
-    prometheus = None if prometheus is None else format_path(prometheus)
-    monitoring = make_monitoring(profile, prometheus, tracker, run.train.last_step)
+        run = load(format_path(options.config), arguments)
+        if options.source is None:
+            run = follow_store(run, options.config, arguments, workdir)
+    monitoring = make_monitoring(options, run.train.last_step)
     check_workdir_path(workdir)
     join_run()
-    if pretrained:
+    if options.pretrained:
         from pretrain.training.new_workdir import start_from
 
-        start_from(run, workdir, format_path(pretrained))
-    return train_watched(run, workdir, began, monitoring, allow_changes, dataset, source)
+        start_from(run, workdir, options.pretrained)
+    sources = options.dataset, options.source
+    return train_watched(run, workdir, began, monitoring, options.allow_changes, *sources)
 
 
 def check_main_thread(name: str) -> None:

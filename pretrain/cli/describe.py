@@ -19,7 +19,6 @@ from pretrain.cli.generated_page import update_page
 from pretrain.cli.member_table import MARKER as MEMBERS
 from pretrain.cli.member_table import format_members, print_members
 from pretrain.cli.recipes import MARKER, format_list, format_page, group_recipes, print_recipe
-from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.config import Run, find_file, load, to_json
 from pretrain.settings.fields import (
     format_notes,
@@ -29,6 +28,7 @@ from pretrain.settings.fields import (
     list_sections,
 )
 from pretrain.settings.overrides import ConfigError
+from pretrain.settings.verb_options import CONFIG_HELP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pretrain.api.store_vocabulary import follow_teacher
-from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.config import Run, load
 from pretrain.host.command import PROGRAM
-from pretrain.inference import random_head
+from pretrain.inference.random_head import HeadOptions, check_head
+from pretrain.settings.verb_options import CONFIG_HELP, add_options
 
 if TYPE_CHECKING:
     from pretrain.families.family_record import DistillationRecipe
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir", required=True, help="new folder for the run, which `train` then continues"
     )
-    random_head.add_argument(parser)
+    add_options(parser, HeadOptions)
     parser.add_argument(
         "overrides",
         nargs="*",
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     teacher = trained.run.model
     check_teacher(recipe, teacher)
     config = follow_teacher(config, teacher, args.config, args.overrides)
-    random_head.check_head(trained, "distil", args.allow_random_head, sentence_heads=False)
+    check_head(trained, "distil", args.allow_random_head, sentence_heads=False)
     config = dataclasses.replace(config, model=recipe.fit_student(config.model, teacher))
     given = recipe.init_params(config.model, teacher, trained.params)
     origin = {

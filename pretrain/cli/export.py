@@ -8,73 +8,23 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from pretrain.inference import random_head
+from pretrain.api.exporting import ExportArguments
+from pretrain.settings.verb_options import add_options, read_options
 
 if TYPE_CHECKING:
-    from pretrain.publish.export import Exported, ExportOptions
+    from pretrain.publish.export import Exported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `export` to a parser."""
-    parser.add_argument("--workdir", required=True, help="workdir of a run")
-    parser.add_argument(
-        "--output", required=True, metavar="FOLDER", help="new folder on this machine"
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace an earlier export in FOLDER"
-    )
-    add_options(parser)
-
-
-def add_options(parser: argparse._ActionsContainer) -> None:
-    """Add the arguments that say what is exported of a run."""
-    parser.add_argument(
-        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
-    )
-    parser.add_argument(
-        "--allow-nonfinite",
-        action="store_true",
-        help="export weights that contain NaN or infinite values (default: an error)",
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=("float32", "bfloat16", "float16"),
-        default="float32",
-        help="dtype of the exported weights; training keeps them in float32, the 16-bit dtypes "
-        "round them to 8 or 11 significant bits (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--format",
-        choices=("transformers", "jax"),
-        default="transformers",
-        help="transformers: safetensors, config.json and tokenizer files; jax: an Orbax "
-        "checkpoint, the model's code with a loader, and a jax.export program "
-        "(default: %(default)s)",
-    )
-    random_head.add_argument(parser)
-
-
-def read_options(args: argparse.Namespace) -> ExportOptions:
-    """Return the options of an export that parsed arguments name."""
-    from pretrain.publish.export import ExportOptions
-
-    return ExportOptions(
-        step=args.step,
-        format=args.format,
-        dtype=args.dtype,
-        allow_nonfinite=args.allow_nonfinite,
-        allow_random_head=args.allow_random_head,
-    )
+    add_options(parser, ExportArguments)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the folder and print its files; return 0."""
-    import dataclasses
-
     from pretrain.publish.export import export_run
 
-    options = dataclasses.replace(read_options(args), overwrite=args.overwrite)
-    exported = export_run(args.workdir, args.output, options)
+    exported = export_run(args.workdir, args.output, read_options(ExportArguments, args))
     print(f"{args.output}: step {exported.trained.step:,} of {args.workdir}")
     print("\n".join(list_file_lines(exported, args.format)))
     if args.format == "jax":

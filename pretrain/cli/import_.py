@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from data.corpus.paths import is_remote
 from data.images.encoding import ImageEncoding
 from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
-from pretrain.api.importing import import_folder
+from pretrain.api.importing import ImportOptions, import_folder
 from pretrain.config import Run
 from pretrain.host.command import PROGRAM
+from pretrain.settings.verb_options import add_options, read_options
 
 if TYPE_CHECKING:
     from pretrain.convert.read_write import OpenedModel
@@ -32,42 +33,12 @@ FINE_TUNED = (  # commands that a fine-tuned model can be used with
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `import` to a parser."""
-    parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        help="folder with config.json, model.safetensors and the files of a tokenizer or an image "
-        "processor; or with options.json and one .hdf5 file; or checkpoint_N, zarr arrays; or "
-        "hf://USER/NAME[@REVISION], a repository of the Hugging Face Hub",
-    )
-    parser.add_argument("--workdir", required=True, help="new folder for the run")
-    parser.add_argument(
-        "--vocabulary",
-        metavar="PATH",
-        help="of a checkpoint of zarr arrays, which has none: spiece.model, a folder with it, or "
-        "hf://USER/NAME",
-    )
-    parser.add_argument(
-        "--allow-nonfinite",
-        action="store_true",
-        help="import weights that contain NaN or infinite values (default: an error)",
-    )
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="path=value",
-        help="changed fields, e.g. data.store=STORE train.steps=1000",
-    )
+    add_options(parser, ImportOptions)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the workdir and print a summary; return 0."""
-    imported = import_folder(
-        args.folder,
-        args.workdir,
-        args.overrides,
-        allow_nonfinite=args.allow_nonfinite,
-        vocabulary=args.vocabulary,
-    )
+    imported = import_folder(**vars(read_options(ImportOptions, args)))
     print(format_summary(args, *imported))
     return 0
 

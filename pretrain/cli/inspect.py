@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.corpus.json_lines import format_json
-from pretrain.cli.verbs import CONFIG_HELP
+from pretrain.settings.verb_options import CONFIG_HELP
 
 if TYPE_CHECKING:
     from rich.text import Text

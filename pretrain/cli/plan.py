@@ -17,9 +17,9 @@ from data.corpus.paths import is_remote
 from data.store.atomic import write_atomically
 from pretrain.api.store_vocabulary import follow_store
 from pretrain.cli.output_file import add_overwrite, check_output_file
-from pretrain.cli.verbs import CONFIG_HELP
 from pretrain.config import Run, load
 from pretrain.settings.overrides import ConfigError
+from pretrain.settings.verb_options import CONFIG_HELP
 
 GIB = 2**30
 

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from data.corpus.json_lines import format_json
 from data.examples.file_formats import FORMATS
-from pretrain.api.predicting import OPTIONS, Predictor
+from pretrain.api.predicting import PredictOptions, Predictor, PredictorOptions
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.host.terminal import print_notice
-from pretrain.inference import random_head, record_files
+from pretrain.inference import record_files
 from pretrain.inference.answering import make_blank_result, make_formatter
 from pretrain.inference.unknown_share import UnknownCounter
+from pretrain.settings.verb_options import add_options, read_options
 
 if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
@@ -35,107 +36,28 @@ CHUNK = 4096  # records of an input file that are in memory at once
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `predict` to a parser."""
-    parser.add_argument(
-        "texts",
-        nargs="*",
-        metavar="TEXT",
-        help="texts of the kind the model was trained for: with [MASK] or <extra_id_0> to fill, "
-        "or to continue, translate, repair or classify; for a model of images, their paths",
-    )
-    parser.add_argument("--workdir", required=True, help="workdir of a run")
-    parser.add_argument("--step", type=int, help="of the checkpoint (default: the newest sound)")
-    parser.add_argument(
+    add_options(parser, PredictOptions)
+    files = parser.add_argument_group("files")
+    files.add_argument(
         "--input",
         metavar="FILE",
         help="one text per line, or a .jsonl, .tsv or .csv file with a column `text`; for a "
         "fine-tuned model, any file that `finetune` reads; of images, their folder",
     )
-    parser.add_argument(
+    files.add_argument(
         "--as",
         dest="file_format",
         choices=FORMATS,
         help="format of --input, whatever its name (default: the end of the name decides)",
     )
-    _add_output_arguments(parser)
-    parser.add_argument(
-        "--top",
-        type=int,
-        metavar="K",
-        help="number of predictions per [MASK], or classes of an image (default: 5)",
-    )
-    parser.add_argument(
-        "--n-best",
-        type=int,
-        metavar="N",
-        help="for questions: return the N best answers with their probabilities",
-    )
-    parser.add_argument(
-        "--length",
-        type=int,
-        metavar="T",
-        help="maximum number of tokens to generate (default: 64; for a model fine-tuned to "
-        "generate, the length of its training)",
-    )
-    parser.add_argument(
-        "--field",
-        metavar="NAME",
-        help="for a model of articles, whose texts are JSON objects: the field to generate from "
-        "the others (default: the body)",
-    )
-    _add_decoding_arguments(
-        parser.add_argument_group("decoding, for models that generate (default: greedy)")
-    )
-    parser.add_argument(
-        "--batch-size",
-        type=int,
-        default=32,
-        metavar="B",
-        help="texts per batch (default: %(default)s)",
-    )
-    random_head.add_argument(parser)
-
-
-def _add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say where the answers go."""
-    parser.add_argument(
+    files.add_argument(
         "--output",
         metavar="FILE",
         help="write JSON lines to FILE instead of printing; for questions, FILE.json becomes "
         "{id: answer}",
     )
-    add_overwrite(parser, "FILE of --output")
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
-
-
-def _add_decoding_arguments(group: argparse._ArgumentGroup) -> None:
-    """Add the arguments that control how a model generates tokens."""
-    group.add_argument("--beams", type=int, metavar="W", help="beam search with W beams")
-    group.add_argument(
-        "--length-penalty",
-        type=float,
-        metavar="A",
-        help="exponent of the length penalty of --beams; larger values prefer longer texts "
-        "(default: 1)",
-    )
-    group.add_argument(
-        "--temperature",
-        type=float,
-        metavar="T",
-        help="sample with this temperature (default: 1 with --top-k or --top-p)",
-    )
-    group.add_argument(
-        "--top-k", type=int, metavar="K", help="sample from the K most probable tokens"
-    )
-    group.add_argument(
-        "--top-p",
-        type=float,
-        metavar="P",
-        help="sample from the smallest set of tokens whose probabilities sum to P",
-    )
-    group.add_argument(
-        "--no-repeat-ngram", type=int, metavar="N", help="generate no n-gram of N tokens twice"
-    )
-    group.add_argument("--seed", type=int, help="seed of the sampling (default: 0)")
+    add_overwrite(files, "FILE of --output")
+    files.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -149,12 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.inference.batching import report_progress
     from pretrain.inference.progress import Progress
 
-    predictor = Predictor(
-        args.workdir,
-        step=args.step,
-        allow_random_head=args.allow_random_head,
-        **{name: getattr(args, name) for name in OPTIONS},
-    )
+    predictor = Predictor(**vars(read_options(PredictorOptions, args)))
     trained = predictor.trained
     blank = make_blank_result(trained)
     readers = record_files.make_readers(trained.run)

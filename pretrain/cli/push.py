@@ -10,8 +10,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from pretrain.cli import export
+from pretrain.api.exporting import PushArguments, make_target
 from pretrain.processes.cluster_detection import detect_cluster
+from pretrain.publish.export_options import ExportOptions
+from pretrain.settings.verb_options import add_options, list_options, read_options
 
 if TYPE_CHECKING:
     from pretrain.publish.upload import Pushed
@@ -22,47 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--workdir", help="workdir of a run, which is exported first")
     source.add_argument("--folder", help="folder that `export` has written")
-    parser.add_argument(
-        "--repo",
-        required=True,
-        metavar="USER/NAME",
-        help="repository; created if there is none. Log in with `hf auth login`, or set HF_TOKEN",
-    )
-    parser.add_argument(
-        "--revision",
-        default="main",
-        metavar="BRANCH",
-        help="branch; created if there is none (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--private",
-        action="store_true",
-        help="make a new repository private; an error if it exists and is public",
-    )
-    parser.add_argument(
-        "--create-pr",
-        action="store_true",
-        help="propose the commit as a pull request to a repository that exists",
-    )
-    parser.add_argument(
-        "--message", metavar="TEXT", help="first line of the commit (default: names the step)"
-    )
-    export.add_options(parser.add_argument_group("the export of --workdir, as of `export`"))
+    exported = [field.name for field in list_options(ExportOptions)]
+    add_options(parser, PushArguments, leave_out=["model", *exported])
+    group = parser.add_argument_group("the export of --workdir, as of `export`")
+    add_options(group, ExportOptions, leave_out=["overwrite"])
 
 
 def run(args: argparse.Namespace) -> int:
     """Upload the files and print the page of the commit; return 0."""
-    from pretrain.publish.upload import MESSAGE, Target, push_folder
+    from pretrain.publish.upload import push_folder
 
-    target = Target(
-        args.repo,
-        branch=args.revision,
-        private=args.private,
-        as_pull_request=args.create_pr,
-        message=MESSAGE if args.message is None else args.message,
-    )
-    options = export.read_options(args)
-    if args.folder and options != export.read_options(make_default_options()):
+    target = make_target(read_options(PushArguments, args))
+    options = read_options(ExportOptions, args)
+    if args.folder and options != ExportOptions():
         raise ValueError("--folder names a finished export; no option of an export changes it")
     cluster = detect_cluster(os.environ)
     if cluster.process_index:
@@ -76,13 +50,6 @@ def run(args: argparse.Namespace) -> int:
         pushed = push_run(args.workdir, target, options)
     print("\n".join(list_lines(pushed, args.format)))
     return 0
-
-
-def make_default_options() -> argparse.Namespace:
-    """Return the options of an export that no argument has changed."""
-    parser = argparse.ArgumentParser()
-    export.add_options(parser)
-    return parser.parse_args([])
 
 
 def list_lines(pushed: Pushed, format: str) -> list[str]:

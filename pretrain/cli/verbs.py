@@ -53,12 +53,6 @@ GROUPS = {
 }
 VERBS = {verb: text for group in GROUPS.values() for verb, text in group.items()}
 
-# What the argument `config` of several verbs takes.
-CONFIG_HELP = (
-    "a configuration: its name (`describe --list` shows all), a .py file with config(), or a saved "
-    "config.json"
-)
-
 # Verbs for which the settings of JAX do not matter, or which report on them.
 WITHOUT_JAX = (
     *("prepare", "prepare-music", "prepare-images", "prepare-captions", "pod", "local", "doctor"),

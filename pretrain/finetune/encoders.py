@@ -11,7 +11,6 @@ from data.objectives.classification import Classification
 from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.regression import Regression
 from data.objectives.tagging import Tagging
-from models.config import find_configs
 from models.config.base import EncoderConfig, TakesHead
 from models.config.heads import (
     ChoiceConfig,
@@ -21,7 +20,7 @@ from models.config.heads import (
     TaggerConfig,
 )
 from pretrain.families import find_family
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import FinetuneOptions, name_encoders
 
 if TYPE_CHECKING:
     from data.objectives.objective import Objective
@@ -31,25 +30,24 @@ if TYPE_CHECKING:
 LENGTH, QUESTION_LENGTH = 128, 384  # tokens of a row, and of one with a question and its context
 
 
-def name_encoders() -> str:
-    """Return the names of the models on which a head can be put."""
-    return ", ".join(kind.__name__ for kind in find_configs() if issubclass(kind, TakesHead))
+def check_start(args: FinetuneOptions) -> FinetuneOptions:
+    """Return the options, of a new model with fresh="all".
 
-
-def check_start(args: FinetuneRequest) -> None:
-    """Raise ValueError for options that do not belong to --from or to --config."""
+    Raises:
+      ValueError: options do not belong to --from or to --config.
+    """
     if not args.config:
         for name, value in (("--vectors", args.vectors), ("--min-count", args.min_count)):
             if value is not None:
                 raise ValueError(
                     f"{name} {value} is for a new model: give --config NAME instead of --from"
                 )
-        return
+        return args
     if args.step is not None:
         raise ValueError(f"--step {args.step} is a checkpoint of --from; a new model has none")
     if args.min_count is not None and args.min_count < 1:
         raise ValueError(f"--min-count {args.min_count}: must be at least 1")
-    args.fresh = "all"
+    return dataclasses.replace(args, fresh="all")
 
 
 def find_encoder_config(pretrained: Trained) -> Any:

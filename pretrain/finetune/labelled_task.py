@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from data.examples import labelled_examples, labelled_store
 from data.examples.bad_examples import BadExamples, keep_good, raise_if_empty
 from data.examples.labelled_examples import read_records
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import TaskOptions
 
 if TYPE_CHECKING:
     from data.examples.labelled_examples import Columns, Example
@@ -105,7 +105,7 @@ class LabelledExamples:
 
 
 def gather_labelled_examples(
-    task: Any, args: FinetuneRequest, train: str, heldout: str | None, share: float
+    task: Any, args: TaskOptions, train: str, heldout: str | None, share: float
 ) -> LabelledExamples:
     """Return the labelled examples of a task.
 
@@ -160,7 +160,7 @@ def gather_labelled_examples(
     return LabelledExamples(task, parts, names, columns)
 
 
-def make_bad_examples(args: FinetuneRequest, source: str) -> BadExamples:
+def make_bad_examples(args: TaskOptions, source: str) -> BadExamples:
     """Return what becomes of the bad examples of a source by --on-bad-example."""
     return BadExamples(source, args.on_bad_example == "skip")
 

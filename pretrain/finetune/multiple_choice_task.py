@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import choice_questions, labelled_store
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import TaskOptions
 from pretrain.finetune.labelled_task import make_bad_examples
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class ChoiceTask(NamedTuple):
     tfds: None = None
 
     def read_examples(
-        self, args: FinetuneRequest, train: str, heldout: str | None, share: float
+        self, args: TaskOptions, train: str, heldout: str | None, share: float
     ) -> ChoiceExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         if args.columns or args.labels:

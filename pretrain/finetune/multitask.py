@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from data.examples.text_pairs import write_sources
 from data.objectives.text2text import Text2Text
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import GENERATIVE_MODELS, FinetuneOptions, TaskOptions
 from pretrain.finetune.text2text_task import (
-    GENERATIVE_MODELS,
     TextExamples,
     can_generate_answers,
     convert_to_text,
@@ -31,12 +30,11 @@ if TYPE_CHECKING:
 OF_EACH = ("heldout", "columns", "prefix", "labels")  # options that each task may have
 
 
-def split_task_arguments(args: FinetuneRequest) -> list[FinetuneRequest]:
-    """Return the command line of each task.
+def split_task_arguments(args: FinetuneOptions) -> list[TaskOptions]:
+    """Return the options of each task.
 
-    In each, `task` is a name, and `train` and the options of OF_EACH are texts or None. With one
-    task `--task NAME` or `--task NAME=FILE`, options have plain values; with several tasks each
-    value is NAME=VALUE.
+    With one task `--task NAME` or `--task NAME=FILE`, options have plain values; with several tasks
+    each value is NAME=VALUE.
 
     Raises:
       ValueError: for options that contradict each other or name another task.
@@ -60,17 +58,15 @@ def split_task_arguments(args: FinetuneRequest) -> list[FinetuneRequest]:
         raise ValueError("--limit needs several tasks: it is the maximal number of examples each")
     if args.limit is not None and args.limit < 1:
         raise ValueError(f"--limit {args.limit}: must be at least 1")
-    options = {
-        option: _parse_task_options(option, getattr(args, option), names) for option in OF_EACH
-    }
+    options = {option: _parse_task_options(option, vars(args)[option], names) for option in OF_EACH}
     separate = []
     for name, file in given:
-        own = {"task": name, "train": file or args.train} | {
-            option: values.get(name) for option, values in options.items()
-        }
-        if len(given) > 1 and own["heldout"]:
-            own["held_out"] = None  # the share is for tasks without a held-out file
-        separate.append(dataclasses.replace(args, **own))
+        own: dict[str, Any] = {option: values.get(name) for option, values in options.items()}
+        # With several tasks, the share is for those without a held-out file.
+        held_out = None if len(given) > 1 and own["heldout"] else args.held_out
+        own |= {"train": file or args.train, "held_out": held_out, "scheme": args.scheme}
+        own |= {"on_bad_example": args.on_bad_example, "file_format": args.file_format}
+        separate.append(TaskOptions(name, **own))
     return separate
 
 
@@ -93,7 +89,7 @@ def _parse_task_options(
 
 
 def combine_examples(
-    args: FinetuneRequest,
+    args: FinetuneOptions,
     names: Sequence[str],
     gathered: Sequence[tuple[Any, Any]],
     pretrained: Trained,
@@ -116,8 +112,8 @@ def combine_examples(
         ]
     elif len(names) > 1:
         raise ValueError(
-            f"--task {args.task}: only {' and '.join(GENERATIVE_MODELS)} can learn several tasks "
-            f"in one run; {pretrained.workdir} learns one"
+            f"--task {', '.join(names)}: only {' and '.join(GENERATIVE_MODELS)} can learn several "
+            f"tasks in one run; {pretrained.workdir} learns one"
         )
     if len(names) == 1:
         return gathered[0]

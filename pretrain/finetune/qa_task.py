@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled_store, qa
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import TaskOptions
 from pretrain.finetune.labelled_task import make_bad_examples
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SpanTask(NamedTuple):
     tfds: tuple[str, str] | None = None
 
     def read_examples(
-        self, args: FinetuneRequest, train: str, heldout: str | None, share: float
+        self, args: TaskOptions, train: str, heldout: str | None, share: float
     ) -> QuestionExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         if args.columns or args.labels:

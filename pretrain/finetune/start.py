@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from data.config import Data
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.convert import find_model_family
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import EPOCHS, EPOCHS_OF_NEW, FinetuneOptions
 from pretrain.finetune.labelled_task import CountsRows, LabelledExamples
 from pretrain.finetune.tasks import open_to_examples
 from pretrain.settings import Checkpoint, Evaluate, Train
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # The ends of the paths of the tables of word embeddings.
 WORD_TABLES = ("token_embedding/embedding", "static_embedding/embedding")
-EPOCHS, EPOCHS_OF_NEW = 3.0, 10.0  # of a pretrained model, and of one with random parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,19 +44,18 @@ class NewModel:
     params: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def open_start(args: FinetuneRequest, gathered: Sequence[tuple[Any, Any]]) -> Any:
+def open_start(args: FinetuneOptions, gathered: Sequence[tuple[Any, Any]]) -> Any:
     """Return the `Trained` of --from, or the `NewModel` of --config."""
     from pretrain.workdir.trained import open_trained
 
     if args.config:
         return make_new_model(args, gathered)
-    trained = open_trained(
-        args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr)
-    )
+    workdir: Any = args.pretrained  # a path: the command line has no other form
+    trained = open_trained(workdir, args.step, report=lambda text: print(text, file=sys.stderr))
     return open_to_examples(trained, [examples for _, examples in gathered])
 
 
-def make_new_model(args: FinetuneRequest, gathered: Sequence[tuple[Any, Any]]) -> NewModel:
+def make_new_model(args: FinetuneOptions, gathered: Sequence[tuple[Any, Any]]) -> NewModel:
     """Return the model of --config, whose vocabulary is the words of the training texts.
 
     Args:
@@ -78,8 +76,9 @@ def make_new_model(args: FinetuneRequest, gathered: Sequence[tuple[Any, Any]]) -
             f"--config {args.config}: a new model learns one task of labelled texts: "
             "classification, regression, or one of GLUE's"
         )
-    run = load(args.config)
-    start: Any = SimpleNamespace(workdir=args.config, run=run)
+    name: Any = args.config
+    run = load(name)
+    start: Any = SimpleNamespace(workdir=name, run=run)
     encoder = find_encoder_config(start)
     texts = [text for example in examples.parts["train"] for text in example.texts]
     vectors = {}
@@ -96,10 +95,10 @@ def make_new_model(args: FinetuneRequest, gathered: Sequence[tuple[Any, Any]]) -
     encoder = dataclasses.replace(encoder, vocab=vocabulary.size, **ids)
     is_headed = isinstance(run.model, HeadedConfig)
     model: Any = dataclasses.replace(run.model, encoder=encoder) if is_headed else encoder
-    return NewModel(args.config, dataclasses.replace(run, model=model), vocabulary, vectors)
+    return NewModel(name, dataclasses.replace(run, model=model), vocabulary, vectors)
 
 
-def make_run(args: FinetuneRequest, task: Any, examples: Any, pretrained: Trained) -> Run:
+def make_run(args: FinetuneOptions, task: Any, examples: Any, pretrained: Trained) -> Run:
     """Return the configuration of a fine-tuning.
 
     What the command line does not set is as in BERT's fine-tuning (Devlin et al. 2018, appendix
@@ -146,7 +145,7 @@ def make_run(args: FinetuneRequest, task: Any, examples: Any, pretrained: Traine
     return run
 
 
-def make_base_run(args: FinetuneRequest, task: Any, examples: Any, pretrained: Trained) -> Run:
+def make_base_run(args: FinetuneOptions, task: Any, examples: Any, pretrained: Trained) -> Run:
     """Return the configuration of a fine-tuning without what the command line changes.
 
     Arguments: as of `make_run`. A new model is trained as its configuration has it.
@@ -178,7 +177,7 @@ def make_base_run(args: FinetuneRequest, task: Any, examples: Any, pretrained: T
 
 
 def prepare_workdir(
-    workdir: str, run: Run, pretrained: Trained, args: FinetuneRequest, examples: Any
+    workdir: str, run: Run, pretrained: Trained, args: FinetuneOptions, examples: Any
 ) -> None:
     """Make the workdir and its store unless they exist.
 
@@ -196,7 +195,7 @@ def prepare_workdir(
         origin = {
             "folder": name_folder(pretrained.workdir),
             "pretrained_step": pretrained.step,
-            "task": args.task,
+            "task": ", ".join(args.task),
             "fresh": new,
             "fresh_flag": args.fresh,
         }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from data.examples import tag_schemes, tagged_sentences
 from data.examples.bad_examples import keep_good, raise_if_empty
 from data.examples.labelled_store import split_examples
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import TaskOptions
 from pretrain.finetune.labelled_task import make_bad_examples
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class TagTask(NamedTuple):
     tfds: None = None
 
     def read_examples(
-        self, args: FinetuneRequest, train: str, heldout: str | None, share: float
+        self, args: TaskOptions, train: str, heldout: str | None, share: float
     ) -> TaggedExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         columns = parse_tag_columns(args.columns)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from data.examples.labelled_examples import Columns, parse_class, parse_score
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import TaskOptions
 from pretrain.finetune.labelled_task import LabelledExamples, gather_labelled_examples
 from pretrain.finetune.multiple_choice_task import ChoiceTask
 from pretrain.finetune.qa_task import SpanTask
@@ -48,7 +48,7 @@ class LabelTask(NamedTuple):
     words: tuple[str, ...] = ()
 
     def read_examples(
-        self, args: FinetuneRequest, train: str, heldout: str | None, share: float
+        self, args: TaskOptions, train: str, heldout: str | None, share: float
     ) -> LabelledExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         return gather_labelled_examples(self, args, train, heldout, share)

@@ -30,8 +30,8 @@ from data.examples.text_pairs import (
 )
 from data.objectives.text2text import Text2Text
 from models.config.heads import LIMITLESS
-from pretrain.families import FAMILIES, find_family
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.families import find_family
+from pretrain.finetune.finetune_options import GENERATIVE_MODELS, TaskOptions
 from pretrain.finetune.labelled_task import make_bad_examples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples
 from pretrain.finetune.qa_task import QuestionExamples
@@ -42,10 +42,6 @@ if TYPE_CHECKING:
     from pretrain.finetune.labelled_task import LabelledExamples
     from pretrain.workdir.trained import Trained
 
-# The models that learn to generate answers.
-GENERATIVE_MODELS = [
-    family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives
-]
 LONGEST = 64  # maximal tokens of an answer to a question
 # The paper's step between scores; for other tasks see data/examples/text_pairs.py.
 SCORE_STEPS = {"stsb": 0.2}
@@ -78,7 +74,7 @@ class PairTask(NamedTuple):
     tfds: None = None
 
     def read_examples(
-        self, args: FinetuneRequest, train: str, heldout: str | None, share: float
+        self, args: TaskOptions, train: str, heldout: str | None, share: float
     ) -> TextExamples:
         """Return the examples; see `gather_labelled_examples` for the arguments."""
         names = (args.columns or "source,target").split(",")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pretrain.convert import find_model_family
 from pretrain.convert.finite import make_printable
 from pretrain.convert.head_maps import list_unread_modules
+from pretrain.settings.verb_options import VerbOptions, option
 
 if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
@@ -15,13 +15,18 @@ if TYPE_CHECKING:
 FLAG = "--allow-random-head"
 
 
-def add_argument(parser: argparse._ActionsContainer) -> None:
-    """Add the flag that allows a random head to the parser of a command that uses a head."""
-    parser.add_argument(
+def step_option() -> Any:
+    """Return the option of the step of a checkpoint."""
+    return option("step of the checkpoint (default: the newest intact one)", default=None)
+
+
+class HeadOptions(VerbOptions):
+    """The option of a verb that uses a head."""
+
+    allow_random_head: bool = option(
+        "use an imported model whose folder had no head; the head is random until it is trained",
         FLAG,
-        action="store_true",
-        help="use an imported model whose folder had no head; the head is random until it is "
-        "trained",
+        default=False,
     )
 
 

@@ -9,8 +9,9 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from pretrain.publish.export import DEFAULTS, ExportOptions, export_run
+from pretrain.publish.export import DEFAULTS, export_run
 from pretrain.publish.export_files import list_export_files
+from pretrain.publish.export_options import ExportOptions
 from pretrain.publish.lost_rates import list_lost_rates
 from pretrain.publish.upload import MESSAGE, Pushed, Target, check_target, upload_files
 
@@ -37,9 +38,7 @@ def push_run(
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="cloze-push-") as scratch:
         folder = pathlib.Path(scratch, "export")
-        exported = export_run(
-            workdir, folder, dataclasses.replace(options, place=target.repository)
-        )
+        exported = export_run(workdir, folder, options, target.repository)
         trained = exported.trained
         if options.format == "transformers":
             for line in list_lost_rates(trained.run.model, trained.encoding):

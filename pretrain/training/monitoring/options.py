@@ -11,10 +11,33 @@ import os
 import re
 
 from pretrain.host.extras import how_to_install
+from pretrain.settings.arguments import format_optional
 from pretrain.settings.overrides import ConfigError
+from pretrain.settings.verb_options import VerbOptions, option
 
 PROMETHEUS_START = b"# TYPE cloze_"  # of each file that --prometheus has written
 TRACKERS = {"wandb": "Weights & Biases", "mlflow": "MLflow"}
+
+
+class MonitoringOptions(VerbOptions):
+    """The options that watch a run."""
+
+    profile: str | None = option(
+        "trace these steps and write the trace below the workdir (docs/watching.md)",
+        default=None,
+        metavar="FIRST:LAST",
+    )
+    prometheus: str | None = option(
+        "write the newest metrics to this file, for node_exporter's textfile collector",
+        default=None,
+        converter=format_optional,
+        metavar="FILE.prom",
+    )
+    tracker: str | None = option(
+        "also log metrics, configuration and end state to Weights & Biases or MLflow",
+        default="none",
+        choices=("none", *TRACKERS),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,16 +147,15 @@ def check_tracker(name: str) -> str | None:
     return name
 
 
-def make_monitoring(
-    profile: str | None, prometheus: str | None, tracker: str | None, last_step: int
-) -> Monitoring:
-    """Return how a run that ends after `last_step` is watched, by the texts of the three flags.
+def make_monitoring(options: MonitoringOptions, last_step: int) -> Monitoring:
+    """Return how a run that ends after `last_step` is watched.
 
     Raises:
-      ConfigError: a text is not valid, or the package of a tracker is missing.
+      ConfigError: an option is not valid, or the package of a tracker is missing.
     """
+    profile, prometheus = options.profile, options.prometheus
     return Monitoring(
-        profile=parse_step_range(profile, last_step) if profile is not None else None,
-        prometheus=check_prometheus_path(prometheus) if prometheus is not None else None,
-        tracker=check_tracker(tracker or "none"),
+        profile=None if profile is None else parse_step_range(profile, last_step),
+        prometheus=None if prometheus is None else check_prometheus_path(prometheus),
+        tracker=check_tracker(options.tracker or "none"),
     )

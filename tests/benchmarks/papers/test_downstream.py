@@ -27,9 +27,10 @@ from data.objectives import Classification, Regression
 from data.vocabulary.load import train_vocabulary
 from pretrain.api.finetuning import gather_examples
 from pretrain.cli import finetune
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import FinetuneOptions
 from pretrain.finetune.multitask import split_task_arguments
 from pretrain.settings import AdamW
+from pretrain.settings.verb_options import read_options
 from pretrain.training.optimizers.transforms import is_decayed
 from pretrain.training.schedules import make_learning_rate
 
@@ -99,9 +100,9 @@ def args(tmp_path):
     )
 
 
-def parse_request(parser, words):
-    """Return the request of the verb's arguments."""
-    return FinetuneRequest(**vars(parser.parse_intermixed_args(words)))
+def parse_options(parser, words):
+    """Return the options of the verb's arguments."""
+    return read_options(FinetuneOptions, parser.parse_intermixed_args(words))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -110,7 +111,7 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     finetune.add_arguments(parser)
     files = locate_files(TASKS[name], args.corpora, args.work)
     words = make_arguments(name, TASKS[name], "head", files, args)
-    task, examples = gather_examples(*split_task_arguments(parse_request(parser, words[1:])))
+    task, examples = gather_examples(*split_task_arguments(parse_options(parser, words[1:])))
     assert words[len(words) - len(TASKS[name].more) :] == [*TASKS[name].more] and words[
         words.index("--epochs") + 1
     ] == str(TASKS[name].epochs)
@@ -120,7 +121,7 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     if files["also"]:
         also = [*words[1:], "--heldout", str(files["also"])]
         assert (
-            gather_examples(*split_task_arguments(parse_request(parser, also)))[1].columns
+            gather_examples(*split_task_arguments(parse_options(parser, also)))[1].columns
             == examples.columns
         )
 

@@ -13,9 +13,9 @@ import pytest
 from models import build
 from pretrain import api
 from pretrain.__main__ import main
-from pretrain.api.arguments import list_arguments
 from pretrain.config import load
 from pretrain.processes import exchange, processes
+from pretrain.settings.arguments import list_arguments
 from pretrain.settings.overrides import ConfigError
 
 pytestmark = pytest.mark.slow
@@ -171,7 +171,7 @@ def test_export_is_the_verb_and_comes_back(folder, tmp_path, capsys):
             other = other.get(key.key, {})
         if not isinstance(other, dict):  # the pooler and the sentence head are new
             np.testing.assert_array_equal(leaf, other)
-    with pytest.raises(ValueError, match="no option 'types'; it has step, format"):
+    with pytest.raises(ValueError, match="no option 'types'; it has model, output, step"):
         api.export(folder / "run", tmp_path / "more", types=1)
     with pytest.raises(ValueError, match="user"):
         api.push(folder / "run", "no-such/user/name")
@@ -281,7 +281,7 @@ def test_attention_is_a_picture_per_layer(folder):
         (lambda run: api.train("bert_tinny", run), "did you mean 'bert_tiny'"),
         (lambda run: api.train("bert_tiny", run, {"train.step": 3}), "did you mean 'steps'"),
         (lambda run: api.train("bert_tiny", run, ["train.steps"]), "path=value"),
-        (lambda run: api.predict(run, "a", tops=3), "no option 'tops'; it has top, n_best"),
+        (lambda run: api.predict(run, "a", tops=3), "no option 'tops'; it has texts, model, step, top"),
         (lambda run: api.predict(run, "a", top=0), "--top 0: must be at least 1"),
         (lambda run: api.predict(run, "a", beams=2, top_p=0.9), "give one or the other"),
         (lambda run: api.predict(run, "a", beams=2), "fills each"),

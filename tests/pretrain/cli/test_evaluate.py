@@ -102,7 +102,7 @@ def test_the_scores_of_a_diverged_model_are_null_in_json(workdir, monkeypatch, c
     scores = {"rows": 1, "targets": 2.0, "loss": float("nan")}
     monkeypatch.setattr("pretrain.cli.evaluate.score_store", lambda *_: (3, "s", scores))
     assert evaluate(workdir[0], capsys)["loss"] is None
-    monkeypatch.setattr("pretrain.cli.evaluate.evaluate_questions", lambda *_, **__: (scores, []))
+    monkeypatch.setattr("pretrain.cli.evaluate.score_questions", lambda *_: (scores, []))
     assert evaluate(workdir[0], capsys, "--task", "f")["loss"] is None
 
 

@@ -26,7 +26,7 @@ from pretrain.cli.glue import score_other_part
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, score_generated_texts
 from pretrain.evaluation.qa_spans import score_answers
 from pretrain.evaluation.task_metrics import check_run_metrics
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import TaskOptions
 from pretrain.finetune.seed_summary import find_best_checkpoint
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.text2text_task import convert_choices, convert_to_text
@@ -364,7 +364,7 @@ def test_rows_are_as_long_as_the_model_can_read(vocabulary, tmp_path):
     file = write_json_lines(tmp_path / "a.jsonl", make_questions(8, 1))
     found = convert_to_text(
         "squad2",
-        TASKS["squad2"].read_examples(FinetuneRequest("W", "squad"), file, file, 0.5),
+        TASKS["squad2"].read_examples(TaskOptions("squad"), file, file, 0.5),
         SimpleNamespace(vocabulary=vocabulary),
     )
     assert (
@@ -381,7 +381,7 @@ def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):
     file = write_json_lines(tmp_path / "a.jsonl", rows)
     found = convert_choices(
         "multiple_choice",
-        TASKS["multiple_choice"].read_examples(FinetuneRequest("W", "squad"), file, file, 0.5),
+        TASKS["multiple_choice"].read_examples(TaskOptions("squad"), file, file, 0.5),
         vocabulary,
     )
     assert found.parts["heldout"][1] == (

@@ -27,7 +27,7 @@ from pretrain.config import Run, override_run
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.encoders import fit_window
-from pretrain.finetune.finetune_request import FinetuneRequest
+from pretrain.finetune.finetune_options import TaskOptions
 from pretrain.finetune.qa_task import QuestionExamples, SpanTask
 from pretrain.inference.tasks.predict_answers import AnswerPredictor
 from pretrain.mesh.sharding import find_dimension_names, format_path
@@ -562,7 +562,7 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
     task, vocabulary, args = (
         SpanTask(False, ()),
         vocabularies["bert"],
-        FinetuneRequest("W", "squad", on_bad_example="skip"),
+        TaskOptions("squad", on_bad_example="skip"),
     )
     found = task.read_examples(args, mixed, whole, 0.1)
     assert (

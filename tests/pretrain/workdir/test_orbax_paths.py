@@ -8,7 +8,8 @@ from etils import epath
 
 from pretrain.api.importing import import_folder
 from pretrain.cli.average import average_checkpoints
-from pretrain.publish.export import ExportOptions, export_run
+from pretrain.publish.export import export_run
+from pretrain.publish.export_options import ExportOptions
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.check import check_workdir_path

@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+PathText = str | os.PathLike[str]
+Overrides = Mapping[str, Any] | Sequence[str]  # {"train.steps": 3} or ["train.steps=3"]
 COLLAPSED = re.compile(r"\w+:/[^/]")  # what pathlib makes of gs://
 
 
-def list_arguments(overrides: Mapping[str, Any] | Sequence[str]) -> list[str]:
+def list_arguments(overrides: Overrides) -> list[str]:
     """Return `path=value` arguments: the given ones, or one for each item of {path: value}."""
     if isinstance(overrides, str):
         return [overrides]
@@ -32,7 +34,7 @@ def _make_literal(value: Any) -> Any:
     return tuple(map(_make_literal, value)) if isinstance(value, (list, tuple)) else value
 
 
-def format_path(path: str | os.PathLike[str]) -> str:
+def format_path(path: PathText) -> str:
     """Return a path as text.
 
     Raises:
@@ -48,8 +50,25 @@ def format_path(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def list_paths(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+def format_optional(path: PathText | None) -> str | None:
+    """Return a path as text, or None. Raises as `format_path`."""
+    return None if path is None else format_path(path)
+
+
+def list_paths(paths: PathText | Sequence[PathText]) -> list[str]:
     """Return one path or several as texts. Raises as `format_path`."""
     if isinstance(paths, (str, os.PathLike)):
         return [format_path(paths)]
     return [format_path(path) for path in paths]
+
+
+def list_optional(paths: PathText | Sequence[PathText] | None) -> list[str] | None:
+    """Return one path or several as texts, or None. Raises as `format_path`."""
+    return None if paths is None else list_paths(paths)
+
+
+def list_texts(values: str | Sequence[Any] | None) -> list[str] | None:
+    """Return one text or several as a list, or None."""
+    if values is None:
+        return None
+    return [values] if isinstance(values, str) else [str(value) for value in values]
