@@ -281,7 +281,10 @@ def test_attention_is_a_picture_per_layer(folder):
         (lambda run: api.train("bert_tinny", run), "did you mean 'bert_tiny'"),
         (lambda run: api.train("bert_tiny", run, {"train.step": 3}), "did you mean 'steps'"),
         (lambda run: api.train("bert_tiny", run, ["train.steps"]), "path=value"),
-        (lambda run: api.predict(run, "a", tops=3), "no option 'tops'; it has texts, model, step, top"),
+        (
+            lambda run: api.predict(run, "a", tops=3),
+            "no option 'tops'; it has texts, model, step, top",
+        ),
         (lambda run: api.predict(run, "a", top=0), "--top 0: must be at least 1"),
         (lambda run: api.predict(run, "a", beams=2, top_p=0.9), "give one or the other"),
         (lambda run: api.predict(run, "a", beams=2), "fills each"),

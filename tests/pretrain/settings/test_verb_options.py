@@ -94,7 +94,7 @@ def test_wrong_words_are_refused(words, message, capsys):
 
 
 def test_wrong_values_are_refused():
-    with pytest.raises(ValueError, match="bake has no option 'minute'; it has tracker, dough"):
+    with pytest.raises(ValueError, match="bake has no option 'minute'; it has dough, minutes"):
         bake("rye", minute=3)
     with pytest.raises(ValueError, match="--form flat: must be round or long"):
         bake("rye", form="flat")
