@@ -54,8 +54,10 @@ class FolderMembers(Mapping[str, Member], Generic[Member]):
         }
         self.load, self.get_name, self.suffix = load, get_name, suffix
 
-    def find(self, name: str) -> Member | None:
-        """Return the member of a name in any case, or None."""
+    def find(self, name: Any) -> Member | None:
+        """Return the member of a name in any case; None for other names, and what is no name."""
+        if not isinstance(name, str):
+            return None
         key = name.lower().removesuffix(self.suffix.lower()).replace("_", "")
         member = self.load(self.files[key]) if key in self.files else None
         if member is None or self.get_name(member).lower() != name.lower():

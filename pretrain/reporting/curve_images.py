@@ -18,6 +18,8 @@ from pretrain.reporting.curves import Curve, extract_series, list_curves
 from pretrain.reporting.fonts import choose_fonts, describe_missing, using_fonts
 
 MEAN_STEPS = 51  # an odd number
+MAX_POINTS = 2000  # of a curve; more would cover its mean
+MAX_TITLE = 40  # characters of a run's name in the legend, of which the end says most
 
 
 def draw_curves(
@@ -76,6 +78,7 @@ def _draw_files(
     # Not pyplot, whose choice of a backend would hide a notebook's own pictures.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     paths = []
     for name, label in labels.items():
@@ -84,13 +87,19 @@ def _draw_files(
         axes = figure.subplots()
         for number, (title, rows) in enumerate(runs.items()):
             if curve := curves[title].get(name):
-                shown = escape(title).replace("$", "\\$")  # $ would begin a formula
+                shown = escape(title)
+                shown = f"…{shown[1 - MAX_TITLE :]}" if len(shown) > MAX_TITLE else shown
+                shown = shown.replace("$", "\\$")  # $ would begin a formula
                 shown = shown if shown[:1] != "_" else f" {shown}"  # _ would hide it in the legend
                 _draw_run(axes, curve, rows, shown, f"C{number}")
         axes.set_xlabel("step")
         axes.set_ylabel(label, parse_math=False)  # $ would begin a formula
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=(1, 2, 5, 10)))
+        for axis, largest in ((axes.xaxis, axes.get_xlim()[1]), (axes.yaxis, axes.get_ylim()[1])):
+            if largest >= 10_000:
+                axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(fontsize="small")
         figure.savefig(folder / name)
         paths.append(folder / name)
     return paths
@@ -102,7 +111,9 @@ def _draw_run(
     """Draw a curve of one run: its steps as points with their mean, and its held-out part."""
     if curve.train:
         steps, values = extract_series(rows, curve.train)
-        axes.plot(steps, values, ".", color=color, alpha=0.25, markersize=2)
+        every = -(-len(steps) // MAX_POINTS)
+        points = {"color": color, "alpha": 0.4, "markersize": 2, "markeredgewidth": 0}
+        axes.plot(steps[::every], values[::every], "o", zorder=1, **points)
         reach, means = average_neighbours(values)
         axes.plot(
             steps[reach : len(steps) - reach],
@@ -112,6 +123,7 @@ def _draw_run(
             label=f"{title}, training" + (f" (mean of {2 * reach + 1} steps)" if reach else ""),
             linewidth=1.5,
             markersize=4,
+            zorder=3,
         )
     if curve.heldout:
         steps, values = extract_series(rows, curve.heldout)
@@ -123,6 +135,7 @@ def _draw_run(
             label=f"{title}, held out",
             markersize=4,
             markerfacecolor="white",
+            zorder=4,
         )
 
 

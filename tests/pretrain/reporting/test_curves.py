@@ -2,7 +2,7 @@
 
 import pytest
 
-from pretrain.reporting.curve_images import draw_curves
+from pretrain.reporting.curve_images import MAX_POINTS, draw_curves
 from pretrain.reporting.curves import list_curves
 
 pytestmark = pytest.mark.fast
@@ -76,3 +76,24 @@ def test_letters_of_a_source_that_no_font_has_are_reported(tmp_path):
     letter = "\U0010fffd"  # for private use
     draw_curves({"a": [{"step": 1, f"heldout_loss/{letter}": 3.0}]}, tmp_path, reported.append)
     assert len(reported) == 1 and "U+10FFFD" in reported[0]
+
+
+def test_the_picture_of_a_long_run_shows_its_mean_and_its_name(tmp_path, spied):
+    """Points of all steps would cover the mean, and a long name the curve."""
+    axes = pytest.importorskip("matplotlib.axes").Axes
+    plot, legend = spied(axes, "plot"), spied(axes, "legend")
+    rows = [{"step": step, "loss": 3.0, "heldout_loss": 3.0} for step in range(1, 50_001)]
+    draw_curves({"runs/" + "x" * 200 + "/end": rows}, tmp_path)
+    points, mean, heldout = plot.call_args_list
+    assert len(points.args[1]) <= MAX_POINTS < len(mean.args[1])
+    assert points.kwargs["zorder"] < mean.kwargs["zorder"] < heldout.kwargs["zorder"]
+    assert mean.kwargs["label"].startswith("…x") and "/end, training" in mean.kwargs["label"]
+    (figure,) = {call.args[0].figure for call in legend.call_args_list}
+    drawn = figure.axes[0]
+    box = drawn.get_legend().get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.width
+    figure.canvas.draw()
+    ticks = [tick.get_text() for tick in drawn.get_xticklabels()]
+    assert "20,000" in ticks and not any("." in tick for tick in ticks)
+    extents = [tick.get_window_extent() for tick in drawn.get_xticklabels()[1:-1]]
+    assert all(0 <= one.x0 and one.x1 <= figure.bbox.width for one in extents)
