@@ -10,8 +10,7 @@ from models.config.base import EncoderConfig
 class AlbertConfig(EncoderConfig):
     """ALBERT-base; `embedding` is the paper's E, `width` its H.
 
-    Width, depth, heads and mlp of the others: large 1024, 24, 16, 4096; xlarge 2048, 24, 32, 8192;
-    xxlarge 4096, 12, 64, 16384.
+    Other sizes: configs/albert_*.py.
     """
 
     module: ClassVar[str] = "albert:AlbertForPretraining"

@@ -10,7 +10,7 @@ from models.config.base import ModelConfig
 class BartConfig(ModelConfig):
     """BART-base; the fields have the names of T5's and RoBERTa's.
 
-    Large: width 1024, depth and decoder_depth 12, heads 16, mlp 4096.
+    Other sizes: configs/bart_large.py.
     """
 
     module: ClassVar[str] = "bart:Bart"

@@ -10,7 +10,7 @@ from models.config.base import EncoderConfig
 class BertConfig(EncoderConfig):
     """BERT-base; `width` is the paper's hidden size H, `depth` its L, `num_heads` its A.
 
-    Large: width 1024, depth 24, heads 16, mlp 4096.
+    Other sizes: configs/bert_large.py.
     """
 
     module: ClassVar[str] = "bert:BertForPretraining"

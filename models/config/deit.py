@@ -13,8 +13,7 @@ IMAGENET = Pixels(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 class DeitConfig(PatchConfig):
     """DeiT-B with distillation (Touvron et al. 2021, tables 1 and 9).
 
-    S: width 384, 6 heads, mlp 1536. Ti: width 192, 3 heads, mlp 768. A DeiT without the
-    distillation token is a ViT: see `models.config.vit.VitConfig`.
+    Other sizes: configs/deit_*.py. A DeiT without the distillation token is a ViT.
     """
 
     module: ClassVar[str] = "deit:DistilledVisionTransformer"

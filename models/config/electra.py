@@ -10,8 +10,7 @@ from models.config.base import EncoderConfig
 class ElectraConfig(EncoderConfig):
     """ELECTRA-base; the generator has a third or a quarter of the discriminator's width (table 6).
 
-    Embedding, width, depth, heads, mlp, and the generator's width, heads, mlp of the others: small
-    128, 256, 12, 4, 1024, 64, 1, 256; large 1024, 1024, 24, 16, 4096, 256, 4, 1024.
+    Other sizes: configs/electra_*.py.
     """
 
     module: ClassVar[str] = "electra:Electra"

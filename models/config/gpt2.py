@@ -10,8 +10,7 @@ from models.config.gpt import GptConfig
 class Gpt2Config(GptConfig):
     """The smallest GPT-2.
 
-    Width, depth, heads and mlp of the others: medium 1024, 24, 16, 4096; large 1280, 36, 20, 5120;
-    XL 1600, 48, 25, 6400.
+    Other sizes: configs/gpt2_*.py.
     """
 
     module: ClassVar[str] = "gpt2:Gpt2"

@@ -10,7 +10,7 @@ from models.config.base import EncoderConfig
 class RobertaConfig(EncoderConfig):
     """RoBERTa-base; the fields have the names of BERT's.
 
-    Large: width 1024, depth 24, heads 16, mlp 4096.
+    Other sizes: configs/roberta_large.py.
     """
 
     module: ClassVar[str] = "roberta:RobertaForMaskedLM"

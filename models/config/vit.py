@@ -10,8 +10,7 @@ from models.config.base import PatchConfig
 class VitConfig(PatchConfig):
     """ViT-B/16 (Dosovitskiy et al. 2021, table 1).
 
-    L/16: width 1024, depth 24, heads 16, mlp 4096. Of Touvron et al. 2021, table 1: S/16 has width
-    384, 6 heads and mlp 1536; Ti/16 has width 192, 3 heads and mlp 768.
+    Other sizes: configs/vit_*.py.
     """
 
     module: ClassVar[str] = "vit:VisionTransformer"

@@ -45,8 +45,8 @@ PAGES = (
         "text_models",
         "Models of text",
         "Sections of `model`, one for each family; `model=CLASS` changes the family. In a "
-        "fine-tuned model they stand at `model.encoder`. A section's first line names the size "
-        "of its defaults, and [recipes](../recipes.md) has the other sizes.",
+        "fine-tuned model they stand at `model.encoder`. Defaults are the size that a section's "
+        "first line names; [recipes](../recipes.md) has the others.",
         lambda kind: issubclass(kind, ModelConfig),
     ),
     FieldPage(
