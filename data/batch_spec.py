@@ -26,8 +26,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from data.rows.tables import Batch
-from data.vocabulary.base import Vocabulary
-from data.vocabulary.spelling import SPELLED
+from data.vocabulary.base import SPELLED, Vocabulary
 
 
 class Field(NamedTuple):

@@ -7,6 +7,7 @@ every file of a store has (data/store/writer.py).
 
 import collections
 import concurrent.futures
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import google_crc32c
 import numpy as np
 
 from data.corpus.paths import as_path
+from data.store.checksums import get_file_size
 from data.store.writer import BLOCK_BYTES
 
 RANGE_BYTES = 1 << 16  # bytes of a request, a multiple of the bytes that have a checksum
@@ -23,6 +25,13 @@ CACHE_BYTES = 1 << 28  # bytes of cached ranges
 MAX_REQUESTS = 16  # concurrent requests
 MAX_ATTEMPTS = 5
 RETRY_SECONDS = 0.25  # seconds before the second attempt; the pause is four times longer each time
+
+
+def open_ranges(path: Any, dtype: np.dtype, count: int, sums: np.ndarray) -> "RangedArray":
+    """Return the numbers of a remote file; arguments as of `RangedArray`."""
+    read = functools.partial(read_range, str(path))
+    measure = functools.partial(get_file_size, path)
+    return RangedArray(str(path), read, dtype, count, sums, measure)
 
 
 class RangedArray:

@@ -27,15 +27,15 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from data.corpus.paths import as_path, is_remote
+from data.members import call_later
 from data.source import Encoding, RowSet
-from data.store.checksums import check_sizes, get_file_size, verify_files
+from data.store.checksums import check_sizes, verify_files
 from data.store.generations import lock_generation
 from data.store.manifest import read_manifest
 from data.store.mapped import map_numbers
 from data.store.marks import check_once
-from data.store.ranged import RangedArray, read_range
+from data.store.omissions import describe_omissions
 from data.store.remote import copy_to_cache
-from data.store.salvage import describe_omissions, skip_damaged_documents
 from data.store.split import MixtureSource, Split
 from data.store.split_checks import check_split, check_split_once
 from data.store.writer import (
@@ -45,10 +45,13 @@ from data.store.writer import (
     SPLITS,
     get_checksums_name,
 )
-from data.vocabulary.base import find_difference
-from data.vocabulary.load import Vocabulary, load_vocabulary
-from data.vocabulary.spelling import make_id_restorer
+from data.vocabulary.base import Vocabulary, find_difference
+from data.vocabulary.saved import load_vocabulary
 
+# What few stores need.
+open_ranges = call_later("data.store.ranged:open_ranges")
+skip_damaged_documents = call_later("data.store.salvage:skip_damaged_documents")
+make_id_restorer = call_later("data.vocabulary.spelling:make_id_restorer")
 # Files of remote stores that are read by ranges; the others are copied, since rows need them whole.
 RANGED_FILES = tuple(f"{split}/tokens.bin" for split in SPLITS)
 
@@ -181,7 +184,9 @@ class Store:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         drop = functools.partial(objective.drop_repeats, table)
-        restore = make_id_restorer(objective, part, self.vocabulary)
+        restore = None  # Most batches have ids, and no characters.
+        if objective.characters:
+            restore = make_id_restorer(objective, part, self.vocabulary)
         return RowSet(
             table, build, part.sources, objective.order, part, self.vocabulary, drop, restore
         )
@@ -267,9 +272,7 @@ class Store:
         if self.remote is None or name not in RANGED_FILES:
             return map_numbers(self.folder / name, dtype, count)
         sums = np.fromfile(self.folder / get_checksums_name(name), "<u4")
-        read = functools.partial(read_range, str(self.remote / name))
-        measure = functools.partial(get_file_size, self.remote / name)
-        return RangedArray(str(self.remote / name), read, dtype, count, sums, measure)
+        return open_ranges(self.remote / name, dtype, count, sums)
 
     @property
     def local_files(self) -> dict[str, dict[str, Any]]:

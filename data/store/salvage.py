@@ -12,7 +12,6 @@ Axes: T tokens, D documents, S sentences, G gaps (ranges of skipped tokens).
 """
 
 import dataclasses
-import hashlib
 import pathlib
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, cast
@@ -80,24 +79,6 @@ def skip_damaged_documents(
         }
         splits[split], left_out[split] = drop_damaged_documents(read_split(split), runs)
     return splits, left_out
-
-
-def describe_omissions(store: Any) -> str:
-    """Return a description of a store's skipped documents, equal for equal documents.
-
-    Args:
-      store: a store, or another source, which has no skipped documents.
-    """
-    left_out = getattr(store, "skipped_documents", {})
-    counts = [
-        f"{len(documents):,} of {split}" for split, documents in left_out.items() if len(documents)
-    ]
-    if not counts:
-        return "no documents"
-    digest = hashlib.sha256(
-        b"".join(left_out[split].tobytes() + b"|" for split in SPLITS)
-    ).hexdigest()[:8]
-    return f"{' and '.join(counts)} documents ({digest})"
 
 
 def find_damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -> Ranges:

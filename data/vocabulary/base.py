@@ -20,6 +20,8 @@ from data.vocabulary.word_boundaries import find_script_boundaries
 VERSION = 1
 DESCRIPTION_FILE = "vocabulary.json"
 NUM_SENTINELS = 100
+MAX_SENTINELS = 1000  # after the pieces; T5 has 100
+SPELLED = ("token_ids", "backward_ids")  # keys of batches whose words a model may read spelled
 # {role: names of its special token in released vocabularies}; the first match wins.
 ROLE_PIECES = {
     "pad": ("[PAD]", "<pad>"),

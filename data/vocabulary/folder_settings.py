@@ -13,9 +13,9 @@ import pathlib
 from typing import Any, NamedTuple
 
 from data.corpus.untrusted import read_bounded_json
-from data.vocabulary.base import ROLE_PIECES
+from data.vocabulary.base import MAX_SENTINELS, ROLE_PIECES
 from data.vocabulary.layouts import MODEL_TOKENIZERS, TOKENIZERS
-from data.vocabulary.tokenizer_checks import MAX_SENTINELS, check_added_count, check_id
+from data.vocabulary.tokenizer_checks import check_added_count, check_id
 
 TOKENIZER_CONFIG, SPECIAL_TOKENS, ADDED_TOKENS, MODEL_CONFIG = SETTINGS_FILES = (
     "tokenizer_config.json",

@@ -13,15 +13,21 @@ from data.corpus.untrusted import (
     read_bounded_json,
     read_bounded_text,
 )
-from data.vocabulary.base import DESCRIPTION_FILE, VERSION, Vocabulary, find_difference
-from data.vocabulary.released import (
-    read_byte_bpe,
-    read_word_bpe,
-    read_wordpiece,
+from data.members import call_later
+from data.vocabulary.base import (
+    DESCRIPTION_FILE,
+    MAX_SENTINELS,
+    VERSION,
+    Vocabulary,
+    find_difference,
 )
-from data.vocabulary.sentencepiece import SentencePieceVocabulary
-from data.vocabulary.tokenizer_checks import MAX_SENTINELS
-from data.vocabulary.tokenizer_json import read_tokenizer_json
+
+# What makes a vocabulary of each kind of its files.
+SentencePieceVocabulary = call_later("data.vocabulary.sentencepiece:SentencePieceVocabulary")
+read_wordpiece = call_later("data.vocabulary.released:read_wordpiece")
+read_byte_bpe = call_later("data.vocabulary.released:read_byte_bpe")
+read_word_bpe = call_later("data.vocabulary.released:read_word_bpe")
+read_tokenizer_json = call_later("data.vocabulary.tokenizer_json:read_tokenizer_json")
 
 
 def load_vocabulary(folder: str | os.PathLike[str]) -> Vocabulary:

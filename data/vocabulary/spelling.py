@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from data.vocabulary.base import Vocabulary
+from data.vocabulary.base import SPELLED, Vocabulary
 from data.vocabulary.layouts import WORD_LEVEL_SPECIAL
 
 NO_WORD = 0
 SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, WORD_PAD = range(257, 262)
 NUM_CHARACTERS = WORD_PAD + 1  # ids, including "no word"
-SPELLED = ("token_ids", "backward_ids")  # keys of batches whose words a model reads
 LEAST_WIDTH = 3  # a byte and the two ends of a word
 
 
@@ -120,13 +119,8 @@ def spell_batches(
 
 def make_id_restorer(
     objective: Any, split: Any, vocabulary: Vocabulary
-) -> Callable[[Any, np.ndarray, np.ndarray], Any] | None:
-    """Return `RowSet.restore` of an objective whose batches have characters instead of ids.
-
-    None: they have ids.
-    """
-    if not objective.characters:
-        return None
+) -> Callable[[Any, np.ndarray, np.ndarray], Any]:
+    """Return `RowSet.restore` of an objective whose batches have characters instead of ids."""
     plain = dataclasses.replace(objective, characters=0)
     _, build = plain.make_rows(split, vocabulary)
 

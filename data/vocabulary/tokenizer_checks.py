@@ -18,7 +18,6 @@ MAX_ADDED_TEXT = 100  # characters of a text that is put before another
 # Characters of a word that WordPiece divides, for which it takes cubic time. Released models: 100.
 MAX_WORD = 1000
 MAX_ADDED = 50_000  # tokens in addition to the pieces
-MAX_SENTINELS = 1000  # after the pieces; T5 has 100
 MODELS = ("WordPiece", "BPE", "Unigram", "WordLevel")
 
 

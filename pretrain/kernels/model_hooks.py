@@ -8,17 +8,15 @@ import jax
 from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import Mesh
 
+from data.members import call_later
 from models.layers.ops import Ops
-from pretrain.kernels.alignment import pad_columns
-from pretrain.kernels.attention.choice import AttentionRules, make_attend
+from pretrain.kernels.attention.choice import AttentionRules, has_kernels, make_attend
 from pretrain.kernels.attention.plain.softmax import attend
-from pretrain.kernels.gathers import make_take_rows, take_positions
 from pretrain.kernels.hash_dropout import (
     drop_by_hash,
     drop_on_shard,
     keep_rows_on_shard,
 )
-from pretrain.kernels.inversion import apply_reversible
 from pretrain.kernels.matmul import (
     activation_matmul,
     add_bias,
@@ -26,9 +24,14 @@ from pretrain.kernels.matmul import (
     matmul_on_gpu,
 )
 from pretrain.kernels.rematerialization import recompute_in_backward
-from pretrain.kernels.trials.kernel_trust import recall_rules
 from pretrain.mesh.sharding import make_constraint
 
+# What only accelerators and reversible stacks need.
+recall_rules = call_later("pretrain.kernels.trials.kernel_trust:recall_rules")
+make_take_rows = call_later("pretrain.kernels.gathers:make_take_rows")
+take_positions = call_later("pretrain.kernels.gathers:take_positions")
+pad_columns = call_later("pretrain.kernels.alignment:pad_columns")
+apply_reversible = call_later("pretrain.kernels.inversion:apply_reversible")
 # pyright cannot infer the result of a `jax.custom_vjp` with nondiff_argnums.
 OPS = Ops(
     linear=matmul,  # pyright: ignore[reportArgumentType]
@@ -70,8 +73,8 @@ def make_model_hooks(
         if line not in attention:
             attention.append(line)
 
-    rules = rules or recall_rules(mesh)
-    ops = OPS._replace(attend=make_attend(mesh, record_kernel, on_shard, rules))
+    own_rules: AttentionRules = recall_rules(mesh) if has_kernels(mesh) else AttentionRules()
+    ops = OPS._replace(attend=make_attend(mesh, record_kernel, on_shard, rules or own_rules))
     if on_shard:
         ops = ops._replace(drop=drop_on_shard, keep_rows=keep_rows_on_shard)
     else:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from data.composed import ComposedBatches
 from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from pretrain.mesh.sharding import make_batch_sharding
@@ -18,6 +17,9 @@ from pretrain.mesh.sharding import make_batch_sharding
 Intervals = Sequence[tuple[int, int]]
 HostBatch = Mapping[str, np.ndarray]
 Batch = dict[str, Any]  # {key: global array}, or {part: {key: global array}} for a mixture
+
+if TYPE_CHECKING:
+    from data.composed import ComposedBatches
 
 
 def find_local_rows(mesh: Mesh, batch_size: int) -> list[tuple[int, int]]:

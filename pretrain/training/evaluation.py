@@ -10,12 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from data.members import call_later
 from data.mixed import Mixed
 from data.mixed_stream import MixedStream
 from data.objectives.objective import Objective
 from data.pipeline import Stream
-from pretrain.evaluation.pair_translations import make_text_writers
-from pretrain.evaluation.task_metrics import check_run_metrics, compute_metrics
 from pretrain.mesh.device_feed import place_evaluation_batches
 from pretrain.mesh.sharding import (
     make_batch_sharding,
@@ -28,6 +27,10 @@ from pretrain.training.state import init_variables
 from pretrain.training.step import make_evaluation_fn
 from pretrain.training.targets import check_evaluation
 
+# What a run without metrics of its task never needs.
+make_text_writers = call_later("pretrain.evaluation.pair_translations:make_text_writers")
+check_run_metrics = call_later("pretrain.evaluation.task_metrics:check_run_metrics")
+compute_metrics = call_later("pretrain.evaluation.task_metrics:compute_metrics")
 # {name: sum}, {name: weight}
 Totals = tuple[dict[str, float], dict[str, float]]
 

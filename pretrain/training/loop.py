@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from etils import epath
 
-from data.composed import ComposedBatches
+from data.members import call_later
 from data.source import Source
 from pretrain.config import Run
 from pretrain.host.lost_output import drop_failed_output
@@ -29,14 +29,13 @@ from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.fits.model_fit import check_row_length
 from pretrain.training.fits.preflight import preflight_accelerators, preflight_run
-from pretrain.training.gap_samples import make_sampler
 from pretrain.training.logger import RunLog
 from pretrain.training.memory.exhaustion import explain_exhaustion
 from pretrain.training.memory.memory_check import check_memory, describe_exhausted_run
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.profile import StepProfiler
 from pretrain.training.preemption import Preemption
-from pretrain.training.program import Program, check_batch, make_program
+from pretrain.training.program import Program, check_batch, choose_program, make_program
 from pretrain.training.startup import (
     OpenedData,
     describe_end,
@@ -46,11 +45,14 @@ from pretrain.training.startup import (
     write_workdir,
 )
 from pretrain.training.state import TrainState
-from pretrain.training.trials.trusted_program import make_trusted_program
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.leases.hold_lease import hold_lease
 from pretrain.workdir.leases.lease import Lease
+
+# What only some runs need: a dataset of the caller, samples.
+ComposedBatches = call_later("data.composed:ComposedBatches")
+make_sampler = call_later("pretrain.training.gap_samples:make_sampler")
 
 
 def train(
@@ -119,9 +121,11 @@ def train_with_lease(
 ) -> int | None:
     """Do the work of `train` while `lease` keeps other runs out of the workdir."""
     batches = ComposedBatches(opened.stream, dataset) if dataset else opened.stream
-    program = make_trusted_program(run, mesh, workdir, make_program)
+    program = choose_program(run, mesh, workdir, make_program)
     evaluator = make_run_evaluator(run, program, mesh)
-    sampler = make_sampler(run, program, mesh, opened.heldout, workdir, lease.check_held)
+    sampler = None
+    if opened.heldout and run.evaluate.samples:
+        sampler = make_sampler(run, program, mesh, opened.heldout, workdir, lease.check_held)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         watchdog = stack.enter_context(make_watchdog(run, workdir))

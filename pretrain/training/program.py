@@ -12,14 +12,17 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+from etils import epath
+from jax.sharding import Mesh
 
+from data.members import call_later
 from data.mixed import Mixed, map_shapes
 from data.objectives.objective import Objective
 from models import build
 from models.config.base import ImageConfig
 from models.layers.ops import leave_unchanged
 from pretrain.config import Run
-from pretrain.kernels.attention.choice import AttentionRules
+from pretrain.kernels.attention.choice import AttentionRules, has_kernels
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.mesh.gradient_exchange import (
     GradientFn,
@@ -49,6 +52,8 @@ from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import TrainState, init_state, initialize_state
 from pretrain.training.step import make_train_step
 from pretrain.training.trials.trust import EXCHANGE, GATHERS, LOSS, TRUSTING, Trust
+
+make_trusted_program = call_later("pretrain.training.trials.trusted_program:make_trusted_program")
 
 
 class Program(NamedTuple):
@@ -95,6 +100,18 @@ class Program(NamedTuple):
     def get_step_text(self) -> str:
         """Return the text of the compiled training step; it is not compiled a second time."""
         return self.train_step.lower(self.describe_state(), self.batch).compile().as_text()
+
+
+def choose_program(
+    run: Run, mesh: Mesh, workdir: epath.Path, make: Callable[..., Program]
+) -> Program:
+    """Return the program of a run; on devices with kernels, those that agree with the equations.
+
+    make: `make_program`.
+    """
+    if has_kernels(mesh):
+        return make_trusted_program(run, mesh, workdir, make)
+    return make(run, mesh)
 
 
 def make_program(

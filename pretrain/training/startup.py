@@ -13,8 +13,8 @@ from data.pipeline import Stream
 from data.source import Source
 from data.store.atomic import replace_folder, write_atomically
 from data.store.kinds import open_source
+from data.store.omissions import describe_omissions
 from data.store.reader import Store
-from data.store.salvage import describe_omissions
 from models.config.base import TEACHER
 from pretrain.config import Run, to_json
 from pretrain.mesh.device_feed import find_local_rows

@@ -10,7 +10,7 @@ from etils import epath
 
 from data.source import Source
 from data.store.atomic import write_atomically
-from data.store.salvage import describe_omissions
+from data.store.omissions import describe_omissions
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.check import has_finished_steps
 

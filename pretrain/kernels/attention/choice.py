@@ -275,3 +275,15 @@ def choose_kernel(
 def find_obstacle(kernel: AttentionKernel, call: AttentionCall, mesh: Mesh) -> str | None:
     """Return why a kernel cannot compute a call, or None."""
     return kernel.find_obstacle(call.q_BLHK, call.k_BMHK, call.mask, call.bias, call.drop, mesh)
+
+
+def has_kernels(mesh: Mesh) -> bool:
+    """Return whether a mesh has devices of this program for which there are kernels."""
+    device = mesh.devices.flat[0]
+    return bool(list_all_kernels(device.platform)) and is_attached(mesh)
+
+
+def is_attached(mesh: Mesh) -> bool:
+    """Return whether a mesh has devices of this program; `plan` compiles for others."""
+    device = mesh.devices.flat[0]
+    return device.platform == jax.default_backend() and device in jax.devices()

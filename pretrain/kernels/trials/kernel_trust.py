@@ -11,7 +11,6 @@ from pretrain.kernels.attention.choice import (
     AttentionCall,
     AttentionKernel,
     AttentionRules,
-    list_all_kernels,
 )
 from pretrain.kernels.trials.attention_calls import cut_call, describe_call
 from pretrain.kernels.trials.comparison import Verdict
@@ -90,24 +89,10 @@ class RememberedTrust:
         return verdict.reason or None
 
 
-def has_kernels(mesh: Mesh) -> bool:
-    """Return whether a mesh has devices of this program for which there are kernels."""
-    device = mesh.devices.flat[0]
-    return bool(list_all_kernels(device.platform)) and is_attached(mesh)
-
-
 def recall_rules(mesh: Mesh) -> AttentionRules:
     """Return the rules for a program that compares nothing itself, such as an evaluation."""
-    if not has_kernels(mesh):
-        return AttentionRules()
     trust = RememberedTrust(TrialMemory(), find_own_device(mesh))
     return AttentionRules(find_doubt=trust.find_doubt)
-
-
-def is_attached(mesh: Mesh) -> bool:
-    """Return whether a mesh has devices of this program; `plan` compiles for others."""
-    device = mesh.devices.flat[0]
-    return device.platform == jax.default_backend() and device in jax.devices()
 
 
 def find_own_device(mesh: Mesh) -> Any:

@@ -6,12 +6,12 @@ from typing import Any
 from data.images.encoding import ImageEncoding
 from data.saved_encoding import load_encoding
 from data.store.kinds import open_source
-from data.store.salvage import describe_omissions
+from data.store.omissions import describe_omissions
 from data.vocabulary.base import identify_encoding
 from models.config.heads import HeadedConfig
 from pretrain.config import Run
 from pretrain.settings.overrides import ConfigError
-from pretrain.training.fits.label_checks import check_labels
+from pretrain.training.fits.model_fit import check_labels
 
 
 def open_fitting_store(store: str, workdir: str, run: Run) -> Any:

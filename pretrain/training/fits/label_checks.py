@@ -10,31 +10,10 @@ from functools import partial
 from typing import Any
 
 from data.objectives.text2text import Text2Text
-from data.source import Source
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
-from pretrain.config import Run
-from pretrain.settings.overrides import ConfigError
 
 # (a function that reads the examples of a source, a function that writes them as a store)
 ExampleIo = tuple[Callable[..., Any], Callable[..., Any]]
-
-
-def check_labels(run: Run, source: Source) -> None:
-    """Raise ConfigError unless a source has the labels of the run's model, if that has any."""
-    expected, found = run.model.labels, getattr(source, "label_names", None)
-    if expected is None:
-        return
-    if found is None:
-        raise ConfigError(
-            f"{source.path}: its documents have no labels; `finetune` makes a store of labelled "
-            "examples"
-        )
-    if found != expected:
-        here, there = (", ".join(map(repr, names)) or "scores" for names in (found, expected))
-        raise ConfigError(
-            f"{source.path} has the labels {here}, the model {there}: "
-            "both need the same labels in the same order"
-        )
 
 
 @contextlib.contextmanager

@@ -6,15 +6,13 @@ An accelerator does not report the errors that are checked here.
 from collections.abc import Iterable
 from typing import Any
 
-from data.images.encoding import ImageEncoding
 from data.mixed import split_objective
 from data.objectives.objective import Objective
 from data.source import Source
-from data.vocabulary.load import Vocabulary
+from data.vocabulary.base import Vocabulary
 from models.config.base import ImageConfig
 from pretrain.config import Run
 from pretrain.settings.overrides import ConfigError
-from pretrain.training.fits.label_checks import check_labels
 
 
 def check_fit(run: Run, source: Source) -> None:
@@ -30,6 +28,24 @@ def check_fit(run: Run, source: Source) -> None:
     check_row_length(run)
     check_labels(run, source)
     check_classes(run, source)
+
+
+def check_labels(run: Run, source: Source) -> None:
+    """Raise ConfigError unless a source has the labels of the run's model, if that has any."""
+    expected, found = run.model.labels, getattr(source, "label_names", None)
+    if expected is None:
+        return
+    if found is None:
+        raise ConfigError(
+            f"{source.path}: its documents have no labels; `finetune` makes a store of labelled "
+            "examples"
+        )
+    if found != expected:
+        here, there = (", ".join(map(repr, names)) or "scores" for names in (found, expected))
+        raise ConfigError(
+            f"{source.path} has the labels {here}, the model {there}: "
+            "both need the same labels in the same order"
+        )
 
 
 def check_classes(run: Run, source: Source) -> None:
@@ -58,7 +74,8 @@ def find_vocabularies(source: Source, objectives: Iterable[Objective]) -> list[V
     """Return the vocabularies of the token ids in a source's batches; none if it has no ids."""
     if isinstance(source.encoding, Vocabulary):
         return [source.encoding]
-    if isinstance(source.encoding, ImageEncoding):  # its rows, not yet salvaged, are not opened
+    # The rows of images, not yet salvaged, are not opened.
+    if getattr(source.encoding, "classes", None) is not None:
         return []
     vocabularies = (source.open_rows("train", objective).vocabulary for objective in objectives)
     return [vocabulary for vocabulary in vocabularies if vocabulary is not None]

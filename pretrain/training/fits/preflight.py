@@ -21,7 +21,7 @@ from etils import epath
 
 from data.corpus.paths import is_remote
 from data.source import Source
-from data.store.salvage import describe_omissions
+from data.store.omissions import describe_omissions
 from pretrain.config import Run
 from pretrain.processes import processes
 from pretrain.processes.accelerator_detection import describe_unused, find_accelerators

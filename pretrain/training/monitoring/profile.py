@@ -16,15 +16,16 @@ from typing import Any, Self
 import jax
 from etils import epath
 
+from data.members import call_later
 from data.store.atomic import write_atomically
 from pretrain.training.logger import RunLog
-from pretrain.training.monitoring.operations import (
-    format_operations,
-    parse_operations,
-    read_trace,
-)
 from pretrain.training.monitoring.options import StepRange
 
+# What reads a trace, which most runs do not make.
+format_operations, parse_operations, read_trace = (
+    call_later(f"pretrain.training.monitoring.operations:{name}")
+    for name in ("format_operations", "parse_operations", "read_trace")
+)
 FOLDER = "profile"
 TABLE = "operations.md"
 

@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 from etils import epath
 
+from data.members import call_later
 from pretrain.config import Run, flatten_config, to_json
-from pretrain.training.monitoring.background import BackgroundTracker
 from pretrain.training.monitoring.options import Monitoring
-from pretrain.training.monitoring.prometheus import PrometheusFile
-from pretrain.training.monitoring.trackers import make_tracker
+
+PrometheusFile = call_later("pretrain.training.monitoring.prometheus:PrometheusFile")
+BackgroundTracker = call_later("pretrain.training.monitoring.background:BackgroundTracker")
+make_tracker = call_later("pretrain.training.monitoring.trackers:make_tracker")
 
 
 class MetricsSink(Protocol):

@@ -16,11 +16,12 @@ from pretrain.kernels.attention.choice import (
     KERNELS,
     PLATFORMS,
     format_names,
+    has_kernels,
     list_all_kernels,
 )
 from pretrain.kernels.trials.attention_calls import name_call
 from pretrain.kernels.trials.comparison import Verdict
-from pretrain.kernels.trials.kernel_trust import RememberedTrust, find_own_device, has_kernels
+from pretrain.kernels.trials.kernel_trust import RememberedTrust, find_own_device
 from pretrain.kernels.trials.trial_memory import TrialMemory
 from pretrain.mesh.sharding import make_mesh
 from pretrain.processes.watchdog import Watchdog

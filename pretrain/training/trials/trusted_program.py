@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from pretrain.config import Run
 from pretrain.kernels.trials.attention_calls import name_call
 from pretrain.kernels.trials.comparison import Verdict, compare_attention, describe_error
-from pretrain.kernels.trials.kernel_trust import RememberedTrust, find_own_device, has_kernels
+from pretrain.kernels.trials.kernel_trust import RememberedTrust, find_own_device
 from pretrain.kernels.trials.trial_memory import TrialMemory
 from pretrain.processes.exchange import COPY_TIMEOUT, exchange_values
 from pretrain.processes.hang_notice import make_peers
@@ -46,8 +46,6 @@ def make_trusted_program(
     Raises:
       ConfigError: what takes the place of an operation needs more memory than there is.
     """
-    if not has_kernels(mesh):
-        return make(run, mesh)
     device = find_own_device(mesh)
     trust = RememberedTrust(memory or TrialMemory(), device)
     is_auto = run.train.attention == "auto"

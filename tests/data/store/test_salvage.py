@@ -13,8 +13,8 @@ from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SentencePair
 from data.pipeline import Stream
 from data.store import salvage, writer
+from data.store.omissions import describe_omissions
 from data.store.reader import Store
-from data.store.salvage import describe_omissions
 from data.store.small_store import write_store
 from tests.store_files import generation_folder
 

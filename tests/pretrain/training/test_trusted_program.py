@@ -18,14 +18,19 @@ from etils import epath
 
 from pretrain.__main__ import main
 from pretrain.config import Mesh
-from pretrain.kernels.attention.choice import KERNELS, AttentionCall, AttentionKernel
+from pretrain.kernels.attention.choice import (
+    KERNELS,
+    AttentionCall,
+    AttentionKernel,
+    has_kernels,
+)
 from pretrain.kernels.attention.plain.softmax import attend
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.kernels.trials.comparison import Verdict
-from pretrain.kernels.trials.kernel_trust import RememberedTrust, has_kernels
+from pretrain.kernels.trials.kernel_trust import RememberedTrust
 from pretrain.kernels.trials.trial_memory import TrialMemory
 from pretrain.mesh.sharding import make_mesh
-from pretrain.training.program import make_program
+from pretrain.training.program import choose_program, make_program
 from pretrain.training.trials import operation_trials, trusted_program
 from pretrain.training.trials.operation_trials import (
     compare_exchange,
@@ -114,8 +119,9 @@ def test_on_a_cpu_and_for_absent_devices_nothing_is_compared(monkeypatch, tmp_pa
     absent = SimpleNamespace(platform="tpu", device_kind="TPU v5")
     mesh = SimpleNamespace(devices=np.array([absent]))
     assert not has_kernels(mesh)
-    make_trusted(RUNS["bert"], tmp_path)
-    assert not (tmp_path / "kernels").exists()
+    monkeypatch.setattr("pretrain.training.program.make_trusted_program", pytest.fail)
+    mesh = make_mesh(Mesh(1), jax.devices()[:1])
+    choose_program(RUNS["bert"], mesh, epath.Path(tmp_path), make_program)
 
 
 def test_an_evaluation_uses_what_a_run_has_found(monkeypatch, tmp_path):
@@ -260,7 +266,7 @@ from pretrain.config import Mesh
 from pretrain.kernels.attention import choice as attention_kernels
 from pretrain.mesh.sharding import make_mesh
 from pretrain.settings import Limits
-from pretrain.training.program import make_program
+from pretrain.training.program import choose_program, make_program
 from pretrain.training.trials.trusted_program import make_trusted_program
 from tests.pretrain.conftest import RUNS
 import dataclasses
