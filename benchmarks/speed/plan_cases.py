@@ -38,7 +38,7 @@ XLNET_8192 = "model.length=8192 data.objective.length=8192 data.batch_size=16"
 BYTES_8192 = "model.length=8192 data.objective.length=8192"
 PLANS = (
     Plan("bert_base", "v4:2x2x4"),
-    Plan("bert_base", "v4:4x4x1", "model.scan=false"),
+    Plan("bert_base", "v4:2x2x4", "model.scan=false"),
     Plan("bert_base", "v4:4x4x4"),
     Plan("bert_base", "v4:4x4x4", "mesh.data=4 mesh.fsdp=16"),
     Plan("bert_large", "v4:2x2x4"),
