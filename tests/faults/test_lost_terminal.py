@@ -40,7 +40,7 @@ def running(configured, tmp_path):
             process.communicate()
 
 
-@pytest.mark.held_by(2)
+@pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
 def test_a_signal_that_asks_for_the_end_saves(running, record_property, name):
     process, workdir = running()
@@ -64,6 +64,7 @@ def test_a_hangup_that_the_parent_ignores_stays_ignored(running):
     assert_saved(process, workdir, 128 + signal.SIGTERM)
 
 
+@pytest.mark.more
 def test_a_second_signal_within_a_second_is_the_first(running):
     """`timeout -s INT` signals the process and then its group."""
     process, workdir = running()

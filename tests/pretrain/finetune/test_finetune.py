@@ -509,6 +509,7 @@ def test_a_digest_is_of_all_that_is_learned():
     assert moved[0].digest_examples() == moved[1].digest_examples()
 
 
+@pytest.mark.more
 def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     """The label is the number of foxes in a text; part of the examples is held out."""
     rows = [

@@ -101,6 +101,7 @@ def pretrained(vocabulary, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.more
 def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
     rows = list(make_questions(48, 2))
     files = (

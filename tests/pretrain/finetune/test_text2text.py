@@ -221,6 +221,7 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
     ] == results[:12]
 
 
+@pytest.mark.more
 def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     rows = [{"en": text, "xx": " ".join(reversed(text.split()))} for text in make_sentences(80, 3)]
     command = [

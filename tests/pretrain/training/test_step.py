@@ -384,6 +384,7 @@ def add_in_bfloat16(a, b):
     return np.asarray(np.asarray(a, jnp.bfloat16) + np.asarray(b, jnp.bfloat16), np.float64)
 
 
+@pytest.mark.more
 def test_bfloat16_learns_and_keeps_float32_state(runs, random_batch):
     run = runs["t5"]
     state, metrics = three_steps(run, random_batch, compute="bfloat16", same=True)

@@ -95,6 +95,7 @@ def test_the_step_is_not_compiled_again_for_its_names(configs, tmp_path, caplog)
     assert (tmp_path / "run" / "profile" / "steps-3-4" / "operations.md").is_file()
 
 
+@pytest.mark.more
 def test_a_run_that_is_resumed_within_the_range_traces_the_rest(configs, tmp_path, capsys):
     command = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), *SHORT]
     assert main([*command, "train.stop_at_step=4"]) == 0
@@ -105,6 +106,7 @@ def test_a_run_that_is_resumed_within_the_range_traces_the_rest(configs, tmp_pat
     assert "--profile 2:3: none of these steps was run; no trace" in capsys.readouterr().err
 
 
+@pytest.mark.more
 def test_a_profiler_that_fails_does_not_stop_the_run(configs, tmp_path, capsys, monkeypatch, plain):
     def fail(*args, **options):
         raise RuntimeError("no tracer here\nand more")

@@ -197,6 +197,7 @@ def test_failures_are_counted(tmp_path, standins, monkeypatch):
     ]
 
 
+@pytest.mark.more
 def test_a_damaged_id_begins_no_second_run(configs, tmp_path, standins, capsys):
     workdir = tmp_path / "run"
     assert train_tracked(configs, workdir, "wandb") == 0
@@ -228,6 +229,7 @@ def finetune_command(tmp_path):
     return [*words, *small, "train.steps=4"]
 
 
+@pytest.mark.more
 def test_each_seed_of_finetune_is_watched(finetune_command, tmp_path, standins):
     watched = ["--tracker", "wandb", "--prometheus", str(tmp_path / "mine.prom")]
     assert main([*finetune_command, *watched, "--profile", "3:4"]) == 0
