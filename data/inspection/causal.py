@@ -1,4 +1,4 @@
-"""Checks of rows that are text of the store: next tokens, prefixes, translations and answers.
+"""Checks of rows that are text of the store: next tokens, prefixes and translations.
 
 Next tokens have a separator exactly where a document ends.
 """
@@ -139,41 +139,6 @@ def check_translations(
             "those longer than a row",
         ),
         check_special_ids(vocabulary, token_id, "eos", "pad"),
-    ]
-
-
-def check_answers(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
-) -> list[Check]:
-    """Check batches of text2text."""
-    objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
-    before, after = [vocabulary.bos] * objective.start_of_text, [vocabulary.eos]
-    other_text = shorter = padding = 0
-    for inspected in seen:
-        batch = inspected.batch
-        sides = (
-            (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
-            (batch["labels"], batch["label_weights"] > 0),
-        )
-        for which, (ids_BN, used_BN) in enumerate(sides):
-            padding += (ids_BN[~used_BN] != vocabulary.pad).sum() + (
-                np.diff(used_BN.astype(int), axis=1) > 0
-            ).sum()
-            for row, used, number in zip(ids_BN, used_BN, inspected.row_B.tolist()):
-                side = 2 * number + which
-                low, high = split.sentence_starts[side : side + 2].tolist()
-                ids, room = row[used].tolist(), len(row) - len(before) - len(after)
-                text = ids[len(before) : -1]
-                stored = split.tokens[low : low + len(text)].tolist()
-                other_text += ids != [*before, *stored, *after]
-                shorter += len(text) != min(high - low, room)
-    return [
-        check_absence("sides that are not the store's text in its frame", other_text),
-        check_absence("sides that are cut though the row has room", shorter),
-        check_absence("tokens in padding, padding between tokens", padding),
-        check_special_ids(
-            vocabulary, token_id, "eos", "pad", *(["bos"] if objective.start_of_text else [])
-        ),
     ]
 
 

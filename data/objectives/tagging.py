@@ -30,8 +30,7 @@ class Tagging(Objective):
     reads_examples: ClassVar[bool] = True
     can_spell: ClassVar[bool] = True
     description: ClassVar[str] = "the tags of words, rows of {length}"
-    checks: ClassVar[str] = "word_tags:check_tags"
-    rendering: ClassVar[str] = "word_tags:render_tagged_row"
+    rendering: ClassVar[str] = "labelled_rows:render_tags"
     # L: tokens of a row, special tokens included; longer examples are truncated and counted
     length: int = 128
     cls_position: Literal["first", "last"] = "first"  # of [CLS] in a row; XLNet: last

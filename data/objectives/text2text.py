@@ -37,7 +37,6 @@ class Text2Text(Objective):
     description: ClassVar[str] = (
         "answers, written as text (inputs of {length}, answers of {target_length})"
     )
-    checks: ClassVar[str] = "causal:check_answers"
     rendering: ClassVar[str] = "rendering:render_unpadded_row"
     length: int = 128  # L: tokens of an input, with </s>; longer ones are truncated and counted
     target_length: int = 128  # T: tokens of a target, at which generation stops

@@ -87,8 +87,3 @@ def move_tokens(batch: Batch, source: np.ndarray) -> Batch:
 def frame_rows(objective: Any, rows: Batch) -> Batch:
     """Return rows of `[CLS] A [SEP] ...` with the [CLS] where the objective has it."""
     return move_cls_last(rows) if objective.cls_position == "last" else rows
-
-
-def unframe_batch(objective: Any, batch: Batch) -> Batch:
-    """Return a batch as it is before `frame_rows`."""
-    return move_cls_first(batch) if objective.cls_position == "last" else batch

@@ -500,30 +500,13 @@ def test_damage_is_noticed(tmp_path, vocabulary, questions):
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
-def test_inspection_holds_rows_against_the_store(question_store, place):
+def test_inspection_shows_the_answer(question_store, vocabulary, place):
     objective = AnswerSpan(length=24, stride=4, question=8, cls_position=place)
     stream = Stream(question_store, Data(objective=objective, batch_size=8), seed=1)
-    report = inspect_batches(stream, batches=4, rows=8)
-    assert report["passed"] and any("not in this part" in row["answer"] for row in report["rows"])
-    sound_batch = Stream.build_batch
-    for change, name in (
-        ("start_positions", "targets"),
-        ("token_type_ids", "segments"),
-        ("context_offsets", "wrong offset"),
-        ("token_ids", "other text"),
-        ("attention_mask", "padding"),
-    ):
-
-        def build_damaged(step, lo=0, hi=None, change=change):
-            batch = sound_batch(stream, step, lo, hi)
-            batch[change] = batch[change].copy()
-            was = batch[change].flat[1]
-            batch[change].flat[1] = False if change == "attention_mask" else was + 1
-            return batch
-
-        stream.build_batch = build_damaged
-        assert [
-            check
-            for check in inspect_batches(stream, batches=1)["checks"]
-            if name in check["name"] and not check["passed"]
-        ], change
+    answers = read_question_texts(question_store.open_split("train"))[1]
+    rows = inspect_batches(stream, batches=1, rows=8)["rows"]
+    numbers = stream.build_batch(0)["question_ids"].tolist()
+    given = [row["answer"].strip() for row in rows]
+    assert "not in this part of the context" in given
+    for answer, number in zip(given, numbers):
+        assert answer in [text.strip() for text in answers[number]] or answer.startswith("not in")
