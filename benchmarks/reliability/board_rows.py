@@ -56,7 +56,7 @@ ROWS: dict[int, tuple[str, str, list[str]]] = {
             "tests/pretrain/workdir/test_checkpoints.py::"
             "test_what_was_saved_on_one_mesh_is_restored_on_another",
             "tests/pretrain/processes/test_hosts.py::"
-            "test_two_processes_make_the_run_of_one_and_four_continue_it",
+            "test_two_processes_make_the_run_of_one_and_others_continue_it",
         ],
     ),
     8: (

@@ -66,15 +66,24 @@ def alone(root, configs, tmp_path_factory):
     return workdir
 
 
-def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, configs, tmp_path):
+@pytest.mark.held_by(1)
+@pytest.mark.parametrize(("processes", "devices"), [(2, 2), (4, 1)])
+def test_two_processes_make_the_run_of_one_and_others_continue_it(
+    alone, root, configs, tmp_path, processes, devices
+):
     workdir = tmp_path / "run"
     first = launch_processes(
         root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.stop_at_step=2"
     )
     assert first.returncode == 0, first.stdout + first.stderr
-    second = launch_processes(root, 4, 1, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    second = launch_processes(
+        root, processes, devices, "train", configs["bert"], "--workdir", workdir, *STEPS
+    )
     assert second.returncode == 0, second.stdout + second.stderr
-    assert "continuing after step 2" in second.stdout and "2 of 8 rows" in second.stdout
+    assert (
+        "continuing after step 2" in second.stdout
+        and f"{8 // processes} of 8 rows" in second.stdout
+    )
     _, step, params = restore_params(workdir)
     assert step == 4
     assert_close(params, restore_params(alone)[2], 5e-7)
