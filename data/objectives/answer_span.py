@@ -30,7 +30,7 @@ class AnswerSpan(Objective):
         "where answers to questions begin and end, "
         "rows of {length} that share {stride} tokens of a longer context"
     )
-    rendering: ClassVar[str] = "labelled_rows:render_answer"
+    rendering: ClassVar[str] = "fine_tuning_rows:render_answer"
     # L: tokens of a row, special tokens included; a longer context takes several rows
     length: int = 384
     stride: int = 128  # context tokens that two rows of a question share

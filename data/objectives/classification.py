@@ -30,7 +30,7 @@ class Classification(Objective):
     reads_examples: ClassVar[bool] = True
     can_spell: ClassVar[bool] = True
     description: ClassVar[str] = "the labels of examples, rows of {length}"
-    rendering: ClassVar[str] = "labelled_rows:render_label"
+    rendering: ClassVar[str] = "fine_tuning_rows:render_label"
     # L: tokens of a row, special tokens included; longer examples are truncated and counted
     length: int = 128
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2

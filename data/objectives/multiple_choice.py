@@ -29,7 +29,7 @@ class MultipleChoice(Objective):
     text_documents: ClassVar[str] = ""
     reads_examples: ClassVar[bool] = True
     description: ClassVar[str] = "the right one of {choices} choices, rows of {length}"
-    rendering: ClassVar[str] = "labelled_rows:render_choice"
+    rendering: ClassVar[str] = "fine_tuning_rows:render_choice"
     # L: tokens of a row, special tokens included; longer examples are truncated and counted
     length: int = 128
     choices: int = 4  # C: choices of a question

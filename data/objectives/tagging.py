@@ -30,7 +30,7 @@ class Tagging(Objective):
     reads_examples: ClassVar[bool] = True
     can_spell: ClassVar[bool] = True
     description: ClassVar[str] = "the tags of words, rows of {length}"
-    rendering: ClassVar[str] = "labelled_rows:render_tags"
+    rendering: ClassVar[str] = "fine_tuning_rows:render_tags"
     # L: tokens of a row, special tokens included; longer examples are truncated and counted
     length: int = 128
     cls_position: Literal["first", "last"] = "first"  # of [CLS] in a row; XLNet: last

@@ -8,7 +8,7 @@ from data.inspection.checks import InspectedBatch, RowStream
 from data.inspection.rendering import decode_spaced_token
 
 
-def render_tokens(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_text_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
     """Return the number, the tokens and the padding of row i."""
     batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
     return {
@@ -31,7 +31,7 @@ def render_label(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, A
     """Return row i with its class or score."""
     label = seen.batch["labels"][i]
     is_class = seen.batch["labels"].dtype.kind == "i"
-    return render_tokens(stream, seen, i) | {
+    return render_text_row(stream, seen, i) | {
         "segments": list_token_types(seen, i),
         "label": f"class {label}" if is_class else f"score {label:g}",
     }
@@ -42,7 +42,7 @@ def render_tags(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, An
     positions = np.flatnonzero(seen.batch["label_weights"][i])
     tags = seen.batch["labels"][i][positions]
     pairs = zip(positions.tolist(), tags.tolist())
-    return render_tokens(stream, seen, i) | {
+    return render_text_row(stream, seen, i) | {
         "label": " ".join(f"{position}:{tag}" for position, tag in pairs)
     }
 
@@ -54,7 +54,7 @@ def render_choice(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, 
         key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()
     }
     chosen = seen._replace(batch=batch)
-    return render_tokens(stream, chosen, i) | {
+    return render_text_row(stream, chosen, i) | {
         "segments": list_token_types(chosen, i),
         "label": f"choice {right}, as shown",
     }
@@ -65,7 +65,7 @@ def render_answer(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, 
     start, end = (int(seen.batch[key][i]) for key in ("start_positions", "end_positions"))
     answer = seen.batch["token_ids"][i, start : end + 1].tolist()
     is_absent = answer == [stream.vocabulary.cls]
-    return render_tokens(stream, seen, i) | {
+    return render_text_row(stream, seen, i) | {
         "segments": list_token_types(seen, i),
         "answer": "not in this part of the context"
         if is_absent
