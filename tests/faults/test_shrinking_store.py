@@ -51,6 +51,7 @@ def test_a_run_ends_with_a_line_and_saves(small, tmp_path, record_property, verb
     record_property("shrinking stores told", 1)
 
 
+@pytest.mark.more
 def test_a_shrinking_store_whose_damage_is_skipped(small, tmp_path):
     path, _, folder = small
     with open(folder / "train" / "tokens.bin", "r+b") as file:

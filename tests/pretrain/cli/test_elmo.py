@@ -82,6 +82,7 @@ def test_features_are_three_layers_of_any_words(workdir, tmp_path):
     assert np.abs(arrays["layer_2"][1] - arrays["layer_2"][2]).max() > 1e-2
 
 
+@pytest.mark.more
 def test_a_label_is_learned_from_the_characters_of_unknown_words(
     workdir, examples, tmp_path, capsys
 ):

@@ -273,7 +273,7 @@ def test_an_encoder_of_words_has_no_objective_of_its_own():
 # ---- interrupted runs ----------------------------------------------------------
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["deep_averaging", "textcnn", "recurrent_encoder"])
 def test_a_run_that_is_killed_ends_with_the_same_bits(name, tmp_path):
     rows = make_rows(80, 2)

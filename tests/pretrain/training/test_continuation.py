@@ -250,6 +250,7 @@ def test_a_configuration_that_was_edited_by_hand_is_compared_with_the_record(
     assert main(again) == 2  # the newest record has the accepted seed
 
 
+@pytest.mark.more
 def test_a_checkpoint_of_another_run_is_not_continued_and_is_named(configs, tmp_path, capsys):
     for name, *more in (("one",), ("other", "train.seed=5", "optimizer.learning_rate=0.01")):
         words = [str(configs["bert"]), "--workdir", str(tmp_path / name), "evaluate.every=0"]

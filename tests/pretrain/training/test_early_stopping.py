@@ -99,6 +99,7 @@ def test_an_interrupted_run_stops_early_at_the_same_step(configs, tmp_path, caps
         assert checkpoints.list_steps()[0] == 8
 
 
+@pytest.mark.more
 def test_skipped_steps_do_not_count_as_evaluations(configs, tmp_path, capsys):
     """A run that diverges at once ends as diverged, though no evaluation is better than the first."""
     overrides = ["optimizer.learning_rate=1e30", "optimizer.warmup_steps=0", "guard.patience=5"]

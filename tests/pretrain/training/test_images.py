@@ -105,6 +105,7 @@ def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store, alone, kin
         np.testing.assert_allclose(one, two, atol=2e-6)
 
 
+@pytest.mark.more
 def test_the_same_rows_skip_sublayers_on_a_mesh(store, alone):
     model = DeitConfig(**SIZES, path_dropout=0.4)
     run = make_run(store, model)

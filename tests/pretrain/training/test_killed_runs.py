@@ -36,7 +36,7 @@ OBJECTIVES = {
 }
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("family", MODELS)
 def test_a_run_that_is_killed_ends_with_the_same_bits(family, stores, tmp_path):
     objective, store = OBJECTIVES.get(family, (CausalLm(length=18), "t5"))

@@ -100,6 +100,7 @@ def test_a_causal_row_is_attend(L, memory, window, rate):
     )
 
 
+@pytest.mark.more
 @settings(max_examples=2, deadline=None)
 @given(
     L=st.integers(1, 40),

@@ -93,6 +93,7 @@ DRAWN = dict(
 )
 
 
+@pytest.mark.more
 @draw_examples(2, 6)
 @given(**DRAWN)
 @example(L=48, memory=0, P=16, kind="rising", texts=True, rate=0.1)  # whole squares
