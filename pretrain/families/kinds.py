@@ -3,10 +3,10 @@
 A model or an objective is imported when its name is asked for.
 """
 
-import models.config
 from data.members import FolderMembers
 from data.objectives import CLASSES, OBJECTIVES
 from data.objectives.objective import Objective
+from models import config as model_config
 from models.config import load_config
 from models.config.base import Config, TakesHead
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
@@ -50,7 +50,7 @@ def load_encoder(file: str) -> type[Config] | None:
 
 
 FAMILY_CONFIGS, ENCODERS = (
-    FolderMembers(models.config.__path__, load, lambda kind: kind.__name__, suffix="Config")
+    FolderMembers(model_config.__path__, load, lambda kind: kind.__name__, suffix="Config")
     for load in (load_config, load_encoder)
 )
 OPEN_KINDS |= {Objective: CLASSES, Config: FAMILY_CONFIGS, TakesHead: ENCODERS}
