@@ -263,7 +263,8 @@ def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Mod
         if name in REFUSED:
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
     model_type = hf_config.get("model_type")
-    if model_type in FAMILIES and not FAMILIES[model_type].hugging_face:
+    is_known = isinstance(model_type, str) and model_type in FAMILIES
+    if is_known and not FAMILIES[model_type].hugging_face:
         raise FolderError(
             f"{folder / CONFIG}: model_type {model_type!r}: transformers has no such model, so "
             "there are no names by which its tensors could be imported"

@@ -55,7 +55,8 @@ class RunLines(NamedTuple):
         data = self.config.get("data")
         objective = data.get("objective") if isinstance(data, dict) else None
         kind = objective.get("type") if isinstance(objective, dict) else None
-        return CLASSES[kind].unit if kind in CLASSES else Objective.unit
+        is_known = isinstance(kind, str) and kind in CLASSES
+        return CLASSES[kind].unit if is_known else Objective.unit
 
 
 def write_report(
