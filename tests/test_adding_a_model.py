@@ -46,6 +46,7 @@ def place(tmp_path_factory):
 
 
 def test_a_family_is_four_files():
+    """It changes no file that exists: `run_commands` refuses a block of one."""
     places = [pathlib.Path(name).parent.as_posix() for name in read_blocks(PAGE)]
     assert places == ["models", "models/config", "pretrain/families", "configs"]
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from data.vocabulary.base import Vocabulary
 from models.config.heads import HeadedConfig
-from pretrain.convert import find_model_family, name_map, renamed_tensors
+from pretrain.convert import find_model_family, name_map
 from pretrain.convert.head_maps import HEAD_CONVERSIONS, HeadConversion, list_unread_modules
-from pretrain.convert.pretrained import CONVERTERS, Converter, make_renamer
+from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.families import FAMILIES
 from pretrain.families.family_record import JAX_FOLDER, HuggingFaceMap
+from pretrain.families.tensor_steps import run_steps
 
 # The subfolders of an export: a fine-tuned model has no second model.
 subfolders: tuple[str, ...] = ()
@@ -40,16 +41,15 @@ def from_hf(
     wrong shape or dtype.
     """
     rules, depths, hf_map = make_headed_map(config)
-    tensors = renamed_tensors.rename_tensors(tensors, make_renamer(hf_map, tensors))
     head = {name: subtree for name, subtree in init_params.items() if name != "encoder"}
     own = init_params["encoder"] | head
     flat, report = name_map.fill_params(
-        tensors,
+        run_steps(hf_map.before_import, config.encoder, tensors),
         rules,
         depths,
         own,
         head_prefixes=list_unread_modules(config),
-        body_prefixes=(hf_map.prefix, *hf_map.fine_tuned_names.shared),
+        body_prefixes=(*hf_map.body, *hf_map.fine_tuned_names.shared),
         ignored_patterns=hf_map.buffers,
     )
     encoder = {name: flat[name] for name in init_params["encoder"]}
@@ -72,30 +72,21 @@ def make_headed_map(
     """Return (rules, depths of the stacks, the family's map) of an encoder with a head."""
     hf_map = find_model_family(config).require_hugging_face()
     head = HEAD_CONVERSIONS[type(config)]
-    moved = hf_map.fine_tuned_names.renamed_in_classifier if head.is_classifier else {}
-    prefixes = (hf_map.prefix, *hf_map.fine_tuned_names.shared)
+    head_rules = hf_map.fine_tuned_names.find_rules(head.suffix)
+    overridden = {ours for ours, _, _ in head_rules}
+    prefixes = (*hf_map.body, *hf_map.fine_tuned_names.shared)
     own = [
-        (ours, rename_moved(theirs, moved), layout)
+        (ours, theirs, layout)
         for ours, theirs, layout in hf_map.make_rules(config.encoder)
-        if all(name.startswith(prefixes) for name in list_their_names(theirs))
+        if ours not in overridden
+        and all(name.startswith(prefixes) for name in list_their_names(theirs))
     ]
-    return (*own, *head.rules(hf_map.fine_tuned_names)), hf_map.find_depths(config.encoder), hf_map
+    return (*own, *head_rules), hf_map.find_depths(config.encoder), hf_map
 
 
 def list_their_names(theirs: str | tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of their tensors in a rule, one or several."""
     return (theirs,) if isinstance(theirs, str) else theirs
-
-
-def rename_moved(theirs: str | tuple[str, ...], moved: Mapping[str, str]) -> Any:
-    """Return the names in a fine-tuned model of tensors with these names in a pretrained one.
-
-    moved: {module of a pretrained model: the same in a fine-tuned one}.
-    """
-    if not isinstance(theirs, str):
-        return tuple(rename_moved(name, moved) for name in theirs)
-    stem, _, leaf = theirs.rpartition(".")
-    return f"{moved.get(stem, stem)}.{leaf}"
 
 
 # {their class: (its model_type, the conversion of its head)}
@@ -104,7 +95,7 @@ HEADED_CLASSES: dict[str, tuple[str, HeadConversion]] = {
     for hf_map in (family.hugging_face for family in FAMILIES.values())
     if hf_map and hf_map.head_map
     for head in HEAD_CONVERSIONS.values()
-    if head.suffix not in hf_map.head_map.lacking
+    if hf_map.head_map.has_class(head.suffix)
 }
 
 
@@ -133,7 +124,7 @@ def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]
     head = HEAD_CONVERSIONS[type(config)]
     head_map = hf_map.fine_tuned_names
     name = head_map.name_class(head.suffix)
-    if head.suffix in head_map.lacking:
+    if not head_map.has_class(head.suffix):
         raise ValueError(
             f"transformers has no {name}: this model cannot be exported to a Hugging Face folder. "
             f"{JAX_FOLDER}"
@@ -144,7 +135,8 @@ def to_hf_config(config: HeadedConfig, vocabulary: Vocabulary) -> dict[str, Any]
         for key, value in converter.to_hf_config(config.encoder, vocabulary).items()
         if key not in hf_map.second_models
     }
-    return described | {"architectures": [name]} | head.settings(config, head_map)
+    fixed = head_map.fixed.get(head.suffix, {})
+    return described | {"architectures": [name], **fixed} | head.settings(config, head_map)
 
 
 def from_hf_config(hf_config: Mapping[str, Any]) -> HeadedConfig:
@@ -156,5 +148,9 @@ def from_hf_config(hf_config: Mapping[str, Any]) -> HeadedConfig:
     # A fine-tuned model has no second model: the settings of the first stand for both.
     second = dict.fromkeys(hf_map.second_models, hf_config)
     encoder: Any = converter.from_hf_config({**hf_config, **second})
-    encoder = encoder.as_encoder()
-    return head.read(hf_config, encoder, hf_map.fine_tuned_names)
+    head_map = hf_map.fine_tuned_names
+    for key, only in head_map.fixed.get(head.suffix, {}).items():
+        if (value := hf_config.get(key, only)) != only:
+            name = head_map.name_class(head.suffix)
+            raise ValueError(f"{key} is {value!r}; {name} is read with {only!r} alone")
+    return head.read(hf_config, encoder.as_encoder(), head_map)

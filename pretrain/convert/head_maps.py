@@ -16,7 +16,7 @@ from models.config.heads import (
     TaggerConfig,
 )
 from pretrain.convert import find_model_family
-from pretrain.families.family_record import HeadMap
+from pretrain.families.family_record import HeadClass, HeadMap, NamedRate
 from pretrain.families.labels import name_labels, read_labels
 
 
@@ -25,25 +25,22 @@ class HeadConversion(NamedTuple):
 
     Attributes:
       suffix: the usual end of the name of its class in transformers.
-      rules: `HeadMap` -> rules of the head's parameters.
       settings: (configuration, `HeadMap`) -> entries of config.json.
       read: (content of config.json, encoder, `HeadMap`) -> configuration; raises ValueError for an
         unsupported setting.
       reads_rows: whether it reads the pooled row.
-      is_classifier: whether the family's names for a classifier's neighbours are used.
     """
 
-    suffix: str
-    rules: Callable[[HeadMap], tuple[Any, ...]]
+    suffix: HeadClass
     settings: Callable[[Any, HeadMap], dict[str, Any]]
     read: Callable[[Mapping[str, Any], EncoderConfig, HeadMap], HeadedConfig]
     reads_rows: bool = True
-    is_classifier: bool = False
 
 
 def describe_dropout(config: HeadedConfig, head_map: HeadMap) -> dict[str, Any]:
     """Return the dropout before the last layer, under the family's name for it, if it has one."""
-    return {head_map.dropout[0]: config.dropout} if head_map.dropout else {}
+    named = head_map.find_dropout(HEAD_CONVERSIONS[type(config)].suffix)
+    return {named[0]: config.dropout} if named else {}
 
 
 def describe_classes(config: ClassifierConfig, head_map: HeadMap) -> dict[str, Any]:
@@ -58,24 +55,8 @@ def describe_tags(config: TaggerConfig, head_map: HeadMap) -> dict[str, Any]:
     return name_labels(config.labels) | describe_dropout(config, head_map)
 
 
-def describe_choices(config: ChoiceConfig, head_map: HeadMap) -> dict[str, Any]:
-    """Return the dropout of a model that chooses, and the family's other settings of it."""
-    named = find_choice_dropout(head_map)
-    return {**head_map.choice_settings, **({named[0]: config.dropout} if named else {})}
-
-
-def find_choice_dropout(head_map: HeadMap) -> tuple[str, float | None] | None:
-    """Return the dropout of a model that chooses, as `HeadMap.dropout`."""
-    return head_map.choice_dropout or head_map.dropout
-
-
-def describe_spans(config: SpanReaderConfig, head_map: HeadMap) -> dict[str, Any]:
-    """Return the dropout of a span reader, if the family has a name for it."""
-    return {head_map.span_dropout[0]: config.dropout} if head_map.span_dropout else {}
-
-
 def read_dropout(
-    hf_config: Mapping[str, Any], named: tuple[str, float | None] | None, encoder_rate: float
+    hf_config: Mapping[str, Any], named: NamedRate | None, encoder_rate: float
 ) -> float:
     """Return a dropout rate of a config.json, where null means the encoder's rate.
 
@@ -104,7 +85,9 @@ def read_classes(
     return ClassifierConfig(
         encoder=encoder,
         labels=() if problem == "regression" or len(labels) == 1 else labels,
-        dropout=read_dropout(hf_config, head_map.dropout, encoder.dropout),
+        dropout=read_dropout(
+            hf_config, head_map.find_dropout("ForSequenceClassification"), encoder.dropout
+        ),
     )
 
 
@@ -117,7 +100,8 @@ def read_tags(
     """
     labels = read_labels(hf_config)
     scheme: Any = detect_scheme([[label] for label in labels])
-    dropout = read_dropout(hf_config, head_map.dropout, encoder.dropout)
+    named = head_map.find_dropout("ForTokenClassification")
+    dropout = read_dropout(hf_config, named, encoder.dropout)
     return TaggerConfig(encoder=encoder, labels=labels, dropout=dropout, scheme=scheme)
 
 
@@ -125,8 +109,8 @@ def read_spans(
     hf_config: Mapping[str, Any], encoder: EncoderConfig, head_map: HeadMap
 ) -> SpanReaderConfig:
     """Return the configuration of a span reader, which answers every question."""
-    named = head_map.span_dropout
-    rate = read_dropout(hf_config, named, named[1] if named else 0.0)
+    named = head_map.find_dropout("ForQuestionAnswering")
+    rate = read_dropout(hf_config, named, (named[1] if named else None) or 0.0)
     return SpanReaderConfig(encoder=encoder, dropout=rate)
 
 
@@ -134,39 +118,32 @@ def read_choices(
     hf_config: Mapping[str, Any], encoder: EncoderConfig, head_map: HeadMap
 ) -> ChoiceConfig:
     """Return the configuration of a model that chooses."""
-    for key, only in head_map.choice_settings.items():
-        if (value := hf_config.get(key, only)) != only:
-            raise ValueError(f"{key} is {value!r}; a multiple choice head here has {only!r}")
-    rate = read_dropout(hf_config, find_choice_dropout(head_map), encoder.dropout)
+    named = head_map.find_dropout("ForMultipleChoice")
+    rate = read_dropout(hf_config, named, encoder.dropout)
     return ChoiceConfig(encoder=encoder, dropout=rate)
 
 
 HEAD_CONVERSIONS: dict[type[HeadedConfig], HeadConversion] = {
     ClassifierConfig: HeadConversion(
         "ForSequenceClassification",
-        lambda head_map: head_map.classifier,
         describe_classes,
         read_classes,
-        is_classifier=True,
     ),
     TaggerConfig: HeadConversion(
         "ForTokenClassification",
-        lambda head_map: head_map.tags,
         describe_tags,
         read_tags,
         reads_rows=False,
     ),
     SpanReaderConfig: HeadConversion(
         "ForQuestionAnswering",
-        lambda head_map: head_map.spans,
-        describe_spans,
+        describe_dropout,
         read_spans,
         reads_rows=False,
     ),
     ChoiceConfig: HeadConversion(
         "ForMultipleChoice",
-        lambda head_map: head_map.classifier if head_map.choice is None else head_map.choice,
-        describe_choices,
+        describe_dropout,
         read_choices,
     ),
 }

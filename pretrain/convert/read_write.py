@@ -1,6 +1,7 @@
 """Export of a model as a Hugging Face folder, and import of such a folder."""
 
 import dataclasses
+import itertools
 import os
 import pathlib
 import shlex
@@ -32,6 +33,7 @@ from pretrain.convert.safe_folder import (
 )
 from pretrain.convert.size_checks import check_model_sizes
 from pretrain.families import FAMILIES, find_family
+from pretrain.families.key_rules import name_keys
 
 REFUSED = {
     name: why
@@ -178,8 +180,8 @@ class OpenedModel:
     def __post_init__(self) -> None:
         """Raise FolderError if config.json names sizes that the tensors do not have."""
         hf_map = find_model_family(self.config).require_hugging_face()
-        tables = (hf_map.fields, *(second.fields for second in hf_map.second_models.values()))
-        keys = {ours: key for fields in reversed(tables) for ours, key, _ in fields}
+        seconds = (second.keys for second in hf_map.second_models.values())
+        keys = name_keys((*itertools.chain(*seconds), *hf_map.keys))
         try:
             check_model_sizes(self.config, keys, self.tensors.shapes)
         except ValueError as error:
@@ -246,8 +248,7 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
         config = converter.from_hf_config(hf_config)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
-    hf_map = find_model_family(config).require_hugging_face()
-    if hf_map.reads_flax and has_flax_weights(folder):
+    if find_model_family(config).arrays and has_flax_weights(folder):
         tensors: Any = open_flax_weights(folder)
     else:
         tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *subfolders)})

@@ -54,7 +54,7 @@ def find_by_model_type(model_type: str) -> Family:
     found = {
         family.tokenizer_name: family
         for family in FAMILIES.values()
-        if family.hugging_face is None or family.hugging_face.imported
+        if family.hugging_face is None or family.is_imported
     }
     if model_type not in found:
         raise ValueError(

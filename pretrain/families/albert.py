@@ -9,7 +9,9 @@ from data.objectives.sentence_order import SentenceOrder
 from models.config.albert import AlbertConfig
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import TANH_GELU, map_embeddings, map_layer, map_linear
+from pretrain.families.key_rules import TANH_GELU, Fixed, Key
+from pretrain.families.rules import map_embeddings, map_layer, map_linear
+from pretrain.families.tensor_steps import tie
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -44,29 +46,26 @@ COPIES = {  # output and input share a table; older files have it twice
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-FIELDS = (  # our field, their key, the meaning of an absent key: xxlarge
-    ("vocab", "vocab_size", 30000),
-    ("length", "max_position_embeddings", 512),
-    ("segments", "type_vocab_size", 2),
-    ("embedding", "embedding_size", 128),
-    ("width", "hidden_size", 4096),
-    ("depth", "num_hidden_layers", 12),
-    ("num_heads", "num_attention_heads", 64),
-    ("mlp", "intermediate_size", 16384),
-    ("dropout", "hidden_dropout_prob", 0.0),
-    ("attention_dropout", "attention_probs_dropout_prob", 0.0),
-    ("epsilon", "layer_norm_eps", 1e-12),
-)
-FIXED = {
-    "model_type": "albert",
+KEYS = (  # our field, their key, the meaning of an absent key: xxlarge
+    Key("vocab", "vocab_size", 30000),
+    Key("length", "max_position_embeddings", 512),
+    Key("segments", "type_vocab_size", 2),
+    Key("embedding", "embedding_size", 128),
+    Key("width", "hidden_size", 4096),
+    Key("depth", "num_hidden_layers", 12),
+    Key("num_heads", "num_attention_heads", 64),
+    Key("mlp", "intermediate_size", 16384),
+    Key("dropout", "hidden_dropout_prob", 0.0),
+    Key("attention_dropout", "attention_probs_dropout_prob", 0.0),
+    Key("epsilon", "layer_norm_eps", 1e-12),
     # The authors' gelu is this one. Conversions of their first release call it "gelu", which is
     # another function.
-    "hidden_act": "gelu_new",
-    "position_embedding_type": "absolute",
-    "num_hidden_groups": 1,
-    "inner_group_num": 1,
-    "tie_word_embeddings": True,
-}
+    Fixed("hidden_act", "gelu_new", also=TANH_GELU),
+    Fixed("position_embedding_type", "absolute"),
+    Fixed("num_hidden_groups", 1),
+    Fixed("inner_group_num", 1),
+    Fixed("tie_word_embeddings", True),
+)
 
 
 def describe_settings(config: AlbertConfig, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -96,19 +95,15 @@ FAMILY = Family(
         model_type="albert",
         architecture="AlbertForPreTraining",
         rules=RULES,
-        prefix="albert.",
-        bare=bert.BARE,
-        renamed=bert.RENAMED,
+        body=("albert.",),
         heads=HEADS,
         sentence_heads=SENTENCE_HEADS,
-        copies=COPIES,
+        before_import=(*bert.update_names("albert."), tie(COPIES)),
         buffers=bert.list_buffers("albert"),
-        fields=FIELDS,
-        fixed=FIXED,
-        same_values={"hidden_act": TANH_GELU},
+        keys=KEYS,
         settings=describe_settings,
         head_map=HeadMap(
-            classes="Albert", pooler="albert.pooler", dropout=("classifier_dropout_prob", 0.1)
+            prefix="Albert", pooler="albert.pooler", dropout=("classifier_dropout_prob", 0.1)
         ),
     ),
 )

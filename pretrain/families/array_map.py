@@ -24,6 +24,8 @@ class ArrayPlace(NamedTuple):
 class ArrayMap(NamedTuple):
     """The names of a family in checkpoints of zarr arrays.
 
+    Its folders may also have their weights as Flax wrote them, in flax_model.msgpack.
+
     program: what writes such checkpoints.
     read_sizes: {array: shape} -> our fields; KeyError names an array that is missing, ValueError
       says what does not fit.

@@ -8,8 +8,9 @@ from data.objectives.denoising import Denoising
 from data.objectives.text2text import Text2Text
 from models.config.bart import BartConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.rules import EXACT_GELU, SAME, Rules, map_norm
-from pretrain.families.transformer import ALIASES, BARE, BIAS, BIAS_REASON, COPIES, map_stack
+from pretrain.families.key_rules import EXACT_GELU, Constant, Fixed, Key, Same
+from pretrain.families.rules import SAME, Rules, map_norm
+from pretrain.families.transformer import AFTER_EXPORT, BEFORE_IMPORT, map_stack
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -34,38 +35,37 @@ RULES = (
     *map_positions("decoder"),
     *map_stack("decoder", cross=True),
 )
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 50265),
-    ("length", "max_position_embeddings", 1024),
-    ("start", "decoder_start_token_id", 2),
-    ("width", "d_model", 1024),
-    ("depth", "encoder_layers", 12),
-    ("decoder_depth", "decoder_layers", 12),
-    ("num_heads", "encoder_attention_heads", 16),
-    ("mlp", "encoder_ffn_dim", 4096),
-    ("dropout", "dropout", 0.1),
-    ("attention_dropout", "attention_dropout", 0.0),
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 50265),
+    Key("length", "max_position_embeddings", 1024),
+    Key("start", "decoder_start_token_id", 2),
+    Key("width", "d_model", 1024, ("hidden_size",)),
+    Key("depth", "encoder_layers", 12, ("num_hidden_layers",)),
+    Key("decoder_depth", "decoder_layers", 12),
+    Key("num_heads", "encoder_attention_heads", 16, ("num_attention_heads",)),
+    Key("mlp", "encoder_ffn_dim", 4096),
+    Key("dropout", "dropout", 0.1),
+    Key("attention_dropout", "attention_dropout", 0.0),
+    Fixed("is_encoder_decoder", True),
+    Fixed("activation_function", "gelu", also=EXACT_GELU),
+    Fixed("scale_embedding", False),
+    Fixed("tie_word_embeddings", True),
+    # Keys of older files, which their code ignores.
+    Fixed("normalize_before", False, written=False),
+    Fixed("normalize_embedding", True, written=False),
+    Fixed("add_final_layer_norm", False, written=False),
+    Fixed("static_position_embeddings", False, written=False),
+    Same("decoder_attention_heads", "encoder_attention_heads"),
+    Same("decoder_ffn_dim", "encoder_ffn_dim"),
+    # Their code has no settings for these.
+    Constant("first_position", 2),
+    Constant("epsilon", 1e-5),
 )
-TWINS = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
-FIXED = {
-    "model_type": "bart",
-    "is_encoder_decoder": True,
-    "activation_function": "gelu",
-    "scale_embedding": False,
-    "tie_word_embeddings": True,
-}
-# ONLY: settings that their code does not have. READ_ONLY: keys of older files that it ignores.
-ONLY = {"first_position": 2, "epsilon": 1e-5}
-READ_ONLY = {
-    "normalize_before": False,
-    "normalize_embedding": True,
-    "add_final_layer_norm": False,
-    "static_position_embeddings": False,
-}
 
 
 def describe_settings(config: BartConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return further entries of config.json."""
+    """Return further entries of config.json. Raises as `check_start_token`."""
+    check_start_token(config, vocabulary)
     return {
         "activation_dropout": 0.0,  # imports ignore the released value
         "pad_token_id": vocabulary.pad,
@@ -100,20 +100,10 @@ FAMILY = Family(
         architecture="BartForConditionalGeneration",
         rules=RULES,
         stacks={"encoder": "depth", "decoder": "decoder_depth"},
-        prefix="model.",
-        bare=BARE,
         body=("model.", "lm_head."),
-        copies=COPIES,
-        zeros=BIAS,
-        zeros_reason=BIAS_REASON,
-        fields=FIELDS,
-        aliases=ALIASES,
-        fixed=FIXED,
-        same_values={"activation_function": EXACT_GELU},
-        read_only=READ_ONLY,
-        equal_keys=TWINS,
-        constant_fields=ONLY,
+        before_import=BEFORE_IMPORT,
+        after_export=AFTER_EXPORT,
+        keys=KEYS,
         settings=describe_settings,
-        check=check_start_token,
     ),
 )

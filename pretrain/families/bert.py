@@ -5,8 +5,8 @@ from data.objectives.sentence_pair import SentencePair
 from models.config.base import EncoderConfig
 from models.config.bert import BertConfig
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.key_rules import EXACT_GELU, Fixed, Key
 from pretrain.families.rules import (
-    EXACT_GELU,
     SAME,
     Rules,
     map_embeddings,
@@ -14,6 +14,7 @@ from pretrain.families.rules import (
     map_linear,
     map_norm,
 )
+from pretrain.families.tensor_steps import Step, add_prefix, rename, tie
 
 TABLES = {
     "token_embedding": "word_embeddings",
@@ -75,9 +76,14 @@ COPIES = {  # output and input share a table; older files have it twice
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-BARE = ("embeddings.", "encoder.", "pooler.")  # names in the file of an encoder without heads
-# (the name in files of 2018, the present name)
-RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))
+
+
+def update_names(prefix: str) -> tuple[Step, ...]:
+    """Return the steps that name the tensors of an old file, or of an encoder without heads."""
+    return (
+        add_prefix(prefix, ("embeddings.", "encoder.", "pooler.")),
+        rename(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
+    )
 
 
 def list_buffers(name: str) -> tuple[str, ...]:
@@ -85,26 +91,29 @@ def list_buffers(name: str) -> tuple[str, ...]:
     return f"{name}.embeddings.position_ids", f"{name}.embeddings.token_type_ids"
 
 
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 30522),
-    ("length", "max_position_embeddings", 512),
-    ("segments", "type_vocab_size", 2),
-    ("width", "hidden_size", 768),
-    ("depth", "num_hidden_layers", 12),
-    ("num_heads", "num_attention_heads", 12),
-    ("mlp", "intermediate_size", 3072),
-    ("dropout", "hidden_dropout_prob", 0.1),
-    ("attention_dropout", "attention_probs_dropout_prob", 0.1),
-    ("epsilon", "layer_norm_eps", 1e-12),
+SIZES = (  # our field, their key, the meaning of an absent key
+    Key("segments", "type_vocab_size", 2),
+    Key("width", "hidden_size", 768),
+    Key("depth", "num_hidden_layers", 12),
+    Key("num_heads", "num_attention_heads", 12),
+    Key("mlp", "intermediate_size", 3072),
+    Key("dropout", "hidden_dropout_prob", 0.1),
+    Key("attention_dropout", "attention_probs_dropout_prob", 0.1),
+    Key("epsilon", "layer_norm_eps", 1e-12),
 )
-FIXED = {
-    "model_type": "bert",
-    "hidden_act": "gelu",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
+FIXED = (
+    Fixed("hidden_act", "gelu", also=EXACT_GELU),
+    Fixed("position_embedding_type", "absolute"),
+    Fixed("is_decoder", False),
+    Fixed("add_cross_attention", False),
+    Fixed("tie_word_embeddings", True),
+)
+KEYS = (
+    Key("vocab", "vocab_size", 30522),
+    Key("length", "max_position_embeddings", 512),
+    *SIZES,
+    *FIXED,
+)
 
 
 def import_masked_lm(config: EncoderConfig) -> MaskedLm:
@@ -130,16 +139,12 @@ FAMILY = Family(
         architecture="BertForPreTraining",
         rules=RULES,
         stacks={"bert/encoder": "depth"},
-        prefix="bert.",
-        bare=BARE,
-        renamed=RENAMED,
+        body=("bert.",),
         heads=HEADS,
         sentence_heads=SENTENCE_HEADS,
-        copies=COPIES,
+        before_import=(*update_names("bert."), tie(COPIES)),
         buffers=list_buffers("bert"),
-        fields=FIELDS,
-        fixed=FIXED,
-        same_values={"hidden_act": EXACT_GELU},
-        head_map=HeadMap(classes="Bert", pooler="bert.pooler.dense"),
+        keys=KEYS,
+        head_map=HeadMap(prefix="Bert", pooler="bert.pooler.dense"),
     ),
 )

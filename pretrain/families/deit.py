@@ -4,7 +4,8 @@ from data.objectives.image_classification import ImageClassification
 from models.config.deit import DeitConfig
 from pretrain.families import vit
 from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.rules import EXACT_GELU, Rules, map_linear
+from pretrain.families.rules import Rules, map_linear
+from pretrain.families.tensor_steps import add_prefix
 
 ONE_HEAD = (
     "its one head reads the class token and not the distillation token. A DeiT that was trained "
@@ -39,15 +40,13 @@ FAMILY = Family(
         architecture="DeiTForImageClassificationWithTeacher",
         rules=make_rules,
         stacks={"encoder": "depth"},
-        prefix="deit.",
+        body=("deit.",),
         heads=("cls_classifier.", "distillation_classifier."),
+        before_import=(add_prefix("deit."),),
         buffers=("deit.pooler.*",),
-        fields=vit.FIELDS,
-        fixed={"model_type": "deit", "hidden_act": "gelu"},
-        same_values={"hidden_act": EXACT_GELU},
+        keys=vit.KEYS,
         settings=vit.describe_classes,
         read=vit.read_classes,
-        image_processor="DeiTImageProcessor",
         refused={
             "DeiTForImageClassification": ONE_HEAD,
             "DeiTForMaskedImageModeling": vit.MASKED_IMAGES,

@@ -10,8 +10,6 @@ from models.config.deit_student import DeitStudentConfig, Teacher
 from pretrain.families import deit
 from pretrain.families.family_record import DistillationRecipe
 
-STUDENT = ("embeddings", "encoder", "norm", "classifier", "distilled_classifier")
-
 
 def fit_student(model: DeitStudentConfig, teacher: ImageConfig) -> DeitStudentConfig:
     """Return the configuration of a student with another teacher.
@@ -38,8 +36,5 @@ FAMILY = dataclasses.replace(
     make_import_objective=None,
     distillation=DistillationRecipe(
         teachers=typing.get_args(Teacher), fit_student=fit_student, init_params=take_teacher
-    ),
-    hugging_face=dataclasses.replace(
-        deit.FAMILY.require_hugging_face(), subtree=STUDENT, imported=False
     ),
 )

@@ -11,7 +11,9 @@ from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from pretrain.families import bert
 from pretrain.families.family_record import DistillationRecipe, Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import EXACT_GELU, map_embeddings, map_layer, map_linear
+from pretrain.families.key_rules import EXACT_GELU, Constant, Fixed, Key
+from pretrain.families.rules import map_embeddings, map_layer, map_linear
+from pretrain.families.tensor_steps import add_prefix, tie
 
 RULES = (
     *map_embeddings(
@@ -39,23 +41,20 @@ RULES = (
 HEADS = ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.")
 COPIES = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
 
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 30522),
-    ("length", "max_position_embeddings", 512),
-    ("width", "dim", 768),
-    ("depth", "n_layers", 6),
-    ("num_heads", "n_heads", 12),
-    ("mlp", "hidden_dim", 3072),
-    ("dropout", "dropout", 0.1),
-    ("attention_dropout", "attention_dropout", 0.1),
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 30522),
+    Key("length", "max_position_embeddings", 512),
+    Key("width", "dim", 768, ("hidden_size",)),
+    Key("depth", "n_layers", 6, ("num_hidden_layers",)),
+    Key("num_heads", "n_heads", 12, ("num_attention_heads",)),
+    Key("mlp", "hidden_dim", 3072),
+    Key("dropout", "dropout", 0.1),
+    Key("attention_dropout", "attention_dropout", 0.1),
+    Fixed("activation", "gelu", also=EXACT_GELU),
+    Fixed("sinusoidal_pos_embds", False),
+    Fixed("tie_word_embeddings", True),
+    Constant("epsilon", 1e-12),
 )
-ALIASES = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"}
-FIXED = {
-    "model_type": "distilbert",
-    "activation": "gelu",
-    "sinusoidal_pos_embds": False,
-    "tie_word_embeddings": True,
-}
 
 
 def fit_student(model: DistilBertConfig, teacher: BertConfig) -> DistilBertConfig:
@@ -143,23 +142,17 @@ FAMILY = Family(
         architecture="DistilBertForMaskedLM",
         rules=RULES,
         stacks={"student/encoder": "depth"},
-        subtree=("student",),
-        prefix="distilbert.",
-        bare=("embeddings.", "transformer."),
+        body=("distilbert.",),
         heads=HEADS,
-        copies=COPIES,
+        before_import=(add_prefix("distilbert.", ("embeddings.", "transformer.")), tie(COPIES)),
         buffers=("distilbert.embeddings.position_ids",),
-        fields=FIELDS,
-        aliases=ALIASES,
-        fixed=FIXED,
-        same_values={"activation": EXACT_GELU},
-        constant_fields={"epsilon": 1e-12},
+        keys=KEYS,
         read=lambda theirs, ours: ours | {"teacher_depth": None},
         head_map=HeadMap(
-            classes="DistilBert",
-            classifier=CLASSIFIER_RULES,
+            prefix="DistilBert",
+            rules={"ForSequenceClassification": CLASSIFIER_RULES},
             dropout=("seq_classif_dropout", 0.2),
-            span_dropout=("qa_dropout", 0.1),
+            own_dropout={"ForQuestionAnswering": ("qa_dropout", 0.1)},
             fixed_dropout={"ForTokenClassification": True},
         ),
     ),

@@ -11,7 +11,9 @@ from data.objectives.replaced_token import ReplacedToken
 from models.config.electra import ElectraConfig
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap, SecondModel
-from pretrain.families.rules import EXACT_GELU, Rules, map_embeddings, map_linear
+from pretrain.families.key_rules import Key
+from pretrain.families.rules import Rules, map_embeddings, map_linear
+from pretrain.families.tensor_steps import copy, tie
 
 EMBEDDINGS = map_embeddings("embeddings", "electra.embeddings", **bert.TABLES)
 RULES = (
@@ -45,30 +47,22 @@ COPIES = {  # output and input share a table; older files have it twice
     "generator/generator_lm_head.weight": "electra.embeddings.word_embeddings.weight",
     "generator/generator_predictions.bias": "generator/generator_lm_head.bias",
 }
-FIELDS = (  # our field, their key, the meaning of an absent key: small
-    ("vocab", "vocab_size", 30522),
-    ("length", "max_position_embeddings", 512),
-    ("segments", "type_vocab_size", 2),
-    ("embedding", "embedding_size", 128),
-    ("depth", "num_hidden_layers", 12),
-    ("dropout", "hidden_dropout_prob", 0.1),
-    ("attention_dropout", "attention_probs_dropout_prob", 0.1),
-    ("epsilon", "layer_norm_eps", 1e-12),
+SHARED_KEYS = (  # our field, their key, the meaning of an absent key: small
+    Key("vocab", "vocab_size", 30522),
+    Key("length", "max_position_embeddings", 512),
+    Key("segments", "type_vocab_size", 2),
+    Key("embedding", "embedding_size", 128),
+    Key("depth", "num_hidden_layers", 12),
+    Key("dropout", "hidden_dropout_prob", 0.1),
+    Key("attention_dropout", "attention_probs_dropout_prob", 0.1),
+    Key("epsilon", "layer_norm_eps", 1e-12),
 )
 SIZES = (
-    ("width", "hidden_size", 256),
-    ("num_heads", "num_attention_heads", 4),
-    ("mlp", "intermediate_size", 1024),
+    Key("width", "hidden_size", 256),
+    Key("num_heads", "num_attention_heads", 4),
+    Key("mlp", "intermediate_size", 1024),
 )
-GENERATOR_SIZES = tuple((f"generator_{field}", key, absent) for field, key, absent in SIZES)
-FIXED = {
-    "model_type": "electra",
-    "hidden_act": "gelu",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
+GENERATOR_SIZES = tuple(size._replace(ours=f"generator_{size.ours}") for size in SIZES)
 
 
 def make_rules(config: ElectraConfig) -> Rules:
@@ -87,7 +81,7 @@ def describe_absent_generator(discriminator: Mapping[str, Any]) -> dict[str, Any
     Its sizes are a third of the discriminator's, or a quarter if the number of heads has no third,
     as in the paper's three models (table 6).
     """
-    sizes = {key: discriminator.get(key, absent) for _, key, absent in SIZES}
+    sizes = {size.theirs: discriminator.get(size.theirs, size.absent) for size in SIZES}
     if any(type(size) is not int for size in sizes.values()):
         return dict(discriminator)  # the reader of the discriminator names the wrong size
     heads = sizes["num_attention_heads"]
@@ -136,23 +130,19 @@ FAMILY = Family(
         architecture="ElectraForPreTraining",
         rules=make_rules,
         stacks={"discriminator/encoder": "depth", "generator/encoder": "depth"},
-        prefix="electra.",
-        bare=bert.BARE,
-        renamed=bert.RENAMED,
+        body=("electra.",),
         heads=HEADS,
-        copies=COPIES,
-        duplicates=SHARED,
+        before_import=(*bert.update_names("electra."), tie(SHARED | COPIES)),
+        after_export=(copy(SHARED),),
         buffers=(
             *bert.list_buffers("electra"),
             *(f"generator/{name}" for name in bert.list_buffers("electra")),
         ),
-        fields=FIELDS + SIZES,
-        fixed=FIXED,
-        same_values={"hidden_act": EXACT_GELU},
+        keys=(*SHARED_KEYS, *SIZES, *bert.FIXED),
         second_models={
             "generator": SecondModel(
                 architecture="ElectraForMaskedLM",
-                fields=FIELDS + GENERATOR_SIZES,
+                keys=(*SHARED_KEYS, *GENERATOR_SIZES, *bert.FIXED),
                 describe_absent=describe_absent_generator,
             )
         },
@@ -161,14 +151,20 @@ FAMILY = Family(
             "ElectraForPreTraining, with this one in it as generator/"
         },
         head_map=HeadMap(
-            classes="Electra",
-            classifier=map_hidden_head("classifier.dense", "classifier.out_proj"),
-            choice=map_hidden_head("sequence_summary.summary", "classifier"),
-            choice_dropout=("summary_last_dropout", 0.1),
-            choice_settings={
-                "summary_type": "first",
-                "summary_use_proj": True,
-                "summary_activation": "gelu",
+            prefix="Electra",
+            rules={
+                "ForSequenceClassification": map_hidden_head(
+                    "classifier.dense", "classifier.out_proj"
+                ),
+                "ForMultipleChoice": map_hidden_head("sequence_summary.summary", "classifier"),
+            },
+            own_dropout={"ForMultipleChoice": ("summary_last_dropout", 0.1)},
+            fixed={
+                "ForMultipleChoice": {
+                    "summary_type": "first",
+                    "summary_use_proj": True,
+                    "summary_activation": "gelu",
+                }
             },
         ),
     ),

@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from models.config.base import Config, ModelConfig
 from pretrain.families.array_map import ArrayMap
+from pretrain.families.key_rules import KeyRules
 from pretrain.families.rules import Rules, map_linear
+from pretrain.families.tensor_steps import Step
 from pretrain.settings import Adafactor, AdamW
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
-# (our field, their key in config.json, the meaning of an absent key)
-Fields = tuple[tuple[str, str, Any], ...]
-
+# The usual ends of the names of classes in transformers, by what their head scores.
+HeadClass = Literal[
+    "ForSequenceClassification",
+    "ForMultipleChoice",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+]
+NamedRate = tuple[str, float | None]
 CLASSIFIER = map_linear("classifier/out", "classifier")
 SPANS = map_linear("span/out", "qa_outputs")
 JAX_FOLDER = "`export --format jax` writes a folder that JAX opens without Cloze"
@@ -33,45 +40,51 @@ def describe_padding(config: ModelConfig, vocabulary: "Vocabulary") -> dict[str,
 class HeadMap:
     """The names of a fine-tuned encoder in Hugging Face transformers.
 
-    `pretrain.convert.head_maps` has what is common to all families.
+    Each kind of head has a class there, whose name usually ends as a `HeadClass`.
+    `pretrain.convert.head_maps` has what all families share.
 
-    classes: the prefix of the class names: `Bert` of `BertForSequenceClassification`.
-    renamed_classes: {the usual end of a class name: this family's}.
-    classifier: rules of the head that classifies a row.
-    choice: rules of the head for multiple choice; None: as `classifier`.
-    tags: rules of the head that scores tags.
-    spans: rules of the head that scores the first and the last token of an answer.
+    prefix: the prefix of the class names: `Bert` of `BertForSequenceClassification`.
+    classes: {usual end of a class name: this family's; None: transformers lacks the class}.
+    rules: {usual end: rules of the head}; by default one linear map, named `classifier` or
+      `qa_outputs`. Multiple choice takes the classifier's. They override the encoder's rules.
     pooler: their name of the linear map that heads of every token do not have.
-    renamed_in_classifier: {their name in a pretrained model: their name in a classifier}.
     dropout: (their key of the dropout before the last layer, the rate of an absent key, where None
-      is the encoder's); None: they have none.
-    span_dropout: the same where their question answering model has a dropout.
-    choice_dropout: the same of a multiple choice model; None: `dropout`.
-    choice_settings: {their key: the only supported value} of a multiple choice model.
-    fixed_dropout: {usual end of a class: whether it has the encoder's rate or none, for any key}.
+      is the encoder's); None: they have none. Question answering has none unless `own_dropout`
+      names it.
+    own_dropout: {usual end: the `dropout` of that head}.
+    fixed_dropout: {usual end: whether it has the encoder's rate or none, for any key}.
+    fixed: {usual end: {their key: the only supported value}}.
     shared: prefixes of the names outside of the body that a fine-tuned model has as well.
-    lacking: the usual ends of the names of classes that transformers does not have.
     """
 
-    classes: str
-    renamed_classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    classifier: Rules = CLASSIFIER
-    choice: Rules | None = None
-    tags: Rules = CLASSIFIER
-    spans: Rules = SPANS
+    prefix: str
+    classes: Mapping[HeadClass, str | None] = dataclasses.field(default_factory=dict)
+    rules: Mapping[HeadClass, Rules] = dataclasses.field(default_factory=dict)
     pooler: str | None = None
-    renamed_in_classifier: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    dropout: tuple[str, float | None] | None = ("classifier_dropout", None)
-    span_dropout: tuple[str, float] | None = None
-    choice_dropout: tuple[str, float | None] | None = None
-    choice_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    fixed_dropout: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    dropout: NamedRate | None = ("classifier_dropout", None)
+    own_dropout: Mapping[HeadClass, NamedRate] = dataclasses.field(default_factory=dict)
+    fixed_dropout: Mapping[HeadClass, bool] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[HeadClass, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     shared: tuple[str, ...] = ()
-    lacking: tuple[str, ...] = ()
 
-    def name_class(self, suffix: str) -> str:
-        """Return the name of a class, whose usual end is `suffix`."""
-        return self.classes + self.renamed_classes.get(suffix, suffix)
+    def has_class(self, kind: HeadClass) -> bool:
+        """Return whether transformers has the class."""
+        return self.classes.get(kind, kind) is not None
+
+    def name_class(self, kind: HeadClass) -> str:
+        """Return the name of a class."""
+        return self.prefix + (self.classes.get(kind) or kind)
+
+    def find_rules(self, kind: HeadClass) -> Rules:
+        """Return the rules of a head's parameters."""
+        if kind == "ForMultipleChoice" and kind not in self.rules:
+            kind = "ForSequenceClassification"
+        return self.rules.get(kind, SPANS if kind == "ForQuestionAnswering" else CLASSIFIER)
+
+    def find_dropout(self, kind: HeadClass) -> NamedRate | None:
+        """Return the dropout of a head, as `dropout`."""
+        shared = None if kind == "ForQuestionAnswering" else self.dropout
+        return self.own_dropout.get(kind, shared)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,13 +94,13 @@ class SecondModel:
     Our rules have its tensors under `NAME/`.
 
     architecture: its class.
-    fields: (our field, its key, the meaning of an absent key).
+    keys: as of `HuggingFaceMap`.
     describe_absent: (configuration of the first model) -> this one's where the folder lacks it.
       Its weights are then random, as a missing head's.
     """
 
     architecture: str
-    fields: Fields
+    keys: KeyRules
     describe_absent: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
@@ -99,100 +112,49 @@ class HuggingFaceMap:
       rules       (our path, their name, layout), see rules.py; or a function of the configuration
                   that returns them
       stacks      {path of a stack of layers: the field or property with its depth}
-      subtree     the top-level names of our parameters that theirs have; None: all
-      prefix      of the names of their body; a bare encoder or decoder is saved without it
-      bare        prefixes of the names in such a file that lack `prefix`
-      renamed     (part of an old name, part of the present name)
-      body        prefixes of the names that must have a place in our model; (): `prefix` alone
+      body        prefixes of the names that must have a place in our model
       heads       prefixes of the names that may all be missing
       sentence_heads  the `heads` that the prediction of tokens does not use
-      copies      {name: original} of one weight under two names; a function of the configuration
-                  may return them
-      duplicates  weights that the export writes under two names, in the same form
-      unread_copies  {name: original} of tensors that transformers saves twice and an import ignores
-      stand_ins   {name: the tensor that replaces it where it is missing}
-      zeros       {name: configuration -> shape} of tensors that are 0 in this model
-      zeros_reason  the error where they are not 0
-      constants   {name: configuration -> array} of tensors that are no parameters: written, checked
       buffers     patterns (fnmatch) of names that hold no weights
+      before_import  steps that turn a folder's tensors into the tensors of `rules`, in order:
+                  tensor_steps.py
+      after_export  steps that add what their folder has in addition to the tensors of `rules`
     config.json
-      fields      (our field, their key, the meaning of an absent key)
-      fixed       {their key: the only value that this project supports}
-      same_values {their key: further names of that value}
-      read_only   the values of `fixed`, of keys that an export does not write
-      absent_values  {their key: the meaning of its absence} for keys of `fixed`
-      aliases     {their key: the key of `fields` that transformers reads it as}
-      equal_keys  {their key: another key of `fields` that must have the same value}
-      constant_fields  {our field: the one value that theirs has, without a key for it}
-      settings    (config, vocabulary) -> further entries
-      read        (their configuration, our fields so far) -> our fields
-      prepare     (their configuration) -> the same with defaults that depend on it
-      check       (config, vocabulary) raises ValueError where transformers has no such model; in
-                  place of a vocabulary, models of images have an `ImageEncoding`
-      image_processor  the class that prepares images for it; "": it reads no images
+      keys        rules of its keys: key_rules.py
+      settings    (config, vocabulary) -> further entries; raises ValueError where transformers has
+                  no such model. Models of images pass an `ImageEncoding` as vocabulary
+      prepare     (their entries) -> the entries that `keys` read, where versions of transformers
+                  write a setting in different ways
+      read        (their entries, our fields by `keys`) -> our fields
     Others
       second_models  {folder: another model of theirs that is a part of ours}
       head_map    the names of fine-tuned models; None: no head can be put on the family
-      imported    False: a folder of this model_type is imported as another family
       refused     {architecture that is not imported: the reason}
-      reads_flax  whether flax_model.msgpack is read where there are no safetensors
     """
 
     model_type: str
     architecture: str
     rules: Rules | Callable[[Any], Rules]
+    body: tuple[str, ...]
+    keys: KeyRules
     stacks: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    subtree: tuple[str, ...] | None = None
-    prefix: str = ""
-    bare: tuple[str, ...] = ("",)
-    renamed: tuple[tuple[str, str], ...] = ()
-    body: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
     sentence_heads: tuple[str, ...] = ()
-    copies: Mapping[str, str] | Callable[[Any], Mapping[str, str]] = dataclasses.field(
-        default_factory=dict
-    )
-    duplicates: Mapping[str, str] | Callable[[Any], Mapping[str, str]] = dataclasses.field(
-        default_factory=dict
-    )
-    unread_copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    stand_ins: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    zeros: Mapping[str, Callable[[Any], tuple[int, ...]]] = dataclasses.field(default_factory=dict)
-    zeros_reason: str = ""
-    constants: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     buffers: tuple[str, ...] = ()
+    before_import: tuple[Step, ...] = ()
+    after_export: tuple[Step, ...] = ()
 
-    fields: Fields = ()
-    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    same_values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    read_only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    absent_values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    equal_keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    constant_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     settings: Callable[[Any, Any], dict[str, Any]] = describe_padding
-    read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
     prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda theirs: theirs
-    check: Callable[[Any, Any], None] = lambda config, vocabulary: None
-    image_processor: str = ""
+    read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
 
     second_models: Mapping[str, SecondModel] = dataclasses.field(default_factory=dict)
     head_map: HeadMap | None = None
-    imported: bool = True
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    reads_flax: bool = False
 
     def make_rules(self, config: ModelConfig) -> Rules:
         """Return the rules of a configuration."""
         return self.rules(config) if callable(self.rules) else self.rules
-
-    def find_copies(self, config: ModelConfig) -> Mapping[str, str]:
-        """Return {name: original} of the weights with two names in a configuration."""
-        return self.copies(config) if callable(self.copies) else self.copies
-
-    def find_duplicates(self, config: ModelConfig) -> Mapping[str, str]:
-        """Return {name: original} of the weights that an export writes twice."""
-        return self.duplicates(config) if callable(self.duplicates) else self.duplicates
 
     def find_depths(self, config: ModelConfig) -> dict[str, int]:
         """Return {path of a stack of layers: its depth}."""
@@ -208,7 +170,8 @@ class HuggingFaceMap:
     @property
     def body_prefixes(self) -> tuple[str, ...]:
         """Prefixes of the names that must have a place in our model, second models included."""
-        return self.body or (self.prefix, *(f"{name}/{self.prefix}" for name in self.second_models))
+        folders = ("", *(f"{name}/" for name in self.second_models))
+        return tuple(folder + prefix for folder in folders for prefix in self.body)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +208,8 @@ class Family:
     hugging_face  its names in Hugging Face transformers; None: transformers has no such model
     hdf5          its names in HDF5 files; None: no such files are imported
     arrays        its names in checkpoints of zarr arrays; None: none are imported
-    make_import_objective  (config) -> the objective that trains an imported model; None: no import
+    make_import_objective  (config) -> the objective that trains an imported model; None: no import,
+                  or a folder of its model_type is imported as another family
     predictor     the class that predicts with it: `module:Class` in pretrain/inference; "" where
                   a head predicts
     title, task   of a model card: what it is, and its task by the hub's name
@@ -301,6 +265,11 @@ class Family:
     def labelled_template(self) -> str:
         """The special tokens around labelled texts, as `template`."""
         return "eos_between" if self.cls_position == "none" else self.template
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether a folder of its model_type is imported as this family."""
+        return self.hugging_face is not None and self.make_import_objective is not None
 
     @property
     def tokenizer_name(self) -> str:

@@ -6,11 +6,13 @@ values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.causal_lm import CausalLm
 from models.config.gpt import GptConfig
-from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.family_record import Family, HeadClass, HeadMap, HuggingFaceMap
+from pretrain.families.key_rules import Fixed, Key
 from pretrain.families.rules import (
     JOINED,
     SAME,
@@ -20,6 +22,7 @@ from pretrain.families.rules import (
     map_norm,
     map_scores,
 )
+from pretrain.families.tensor_steps import add_prefix, tie
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -68,27 +71,18 @@ RULES = (
     *map_fused_layer("decoder/layers", "transformer.h.{i}"),
 )
 
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 40478),
-    ("length", "n_positions", 512),
-    ("width", "n_embd", 768),
-    ("depth", "n_layer", 12),
-    ("num_heads", "n_head", 12),
-    ("dropout", "resid_pdrop", 0.1),
-    ("attention_dropout", "attn_pdrop", 0.1),
-    ("epsilon", "layer_norm_epsilon", 1e-5),
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 40478),
+    Key("length", "n_positions", 512, ("max_position_embeddings",)),
+    Key("width", "n_embd", 768, ("hidden_size",)),
+    Key("depth", "n_layer", 12, ("num_hidden_layers",)),
+    Key("num_heads", "n_head", 12, ("num_attention_heads",)),
+    Key("dropout", "resid_pdrop", 0.1),
+    Key("attention_dropout", "attn_pdrop", 0.1),
+    Key("epsilon", "layer_norm_epsilon", 1e-5),
+    Fixed("afn", "gelu"),  # their name for the tanh approximation
+    Fixed("tie_word_embeddings", True),
 )
-ALIASES = {
-    "max_position_embeddings": "n_positions",
-    "hidden_size": "n_embd",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-}
-FIXED = {
-    "model_type": "openai-gpt",
-    "afn": "gelu",  # their name for the tanh approximation
-    "tie_word_embeddings": True,
-}
 BODY = ("transformer.", "lm_head.")
 BUFFERS = (  # masks, and 0, 1, 2 ...
     *("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"),
@@ -96,11 +90,15 @@ BUFFERS = (  # masks, and 0, 1, 2 ...
 )
 
 
-LACKING = ("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+# The classes that transformers does not have.
+LACKING: Mapping[HeadClass, None] = dict.fromkeys(
+    ("ForTokenClassification", "ForQuestionAnswering", "ForMultipleChoice")
+)
 
 
 def describe_settings(config: GptConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return further entries of config.json."""
+    """Return further entries of config.json. Raises as `check_mlp_width`."""
+    check_mlp_width(config)
     # A released vocabulary has no end of text, one that is trained here does.
     end = {} if vocabulary.eos is None else {"eos_token_id": vocabulary.eos}
     return {"embd_pdrop": config.embedding_dropout_rate, "initializer_range": 0.02} | end
@@ -114,7 +112,7 @@ def read_dropout(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]
     return ours | {"embedding_dropout": None if rate == ours["dropout"] else float(rate)}
 
 
-def check_mlp_width(config: GptConfig, vocabulary: Vocabulary) -> None:
+def check_mlp_width(config: GptConfig) -> None:
     """Raise ValueError unless the MLPs are 4 times as wide as the model, as theirs always are."""
     if config.mlp != 4 * config.width:
         raise ValueError(
@@ -139,21 +137,17 @@ FAMILY = Family(
         architecture="OpenAIGPTLMHeadModel",
         rules=RULES,
         stacks={"decoder": "depth"},
-        prefix="transformer.",
         body=BODY,
-        copies={"lm_head.weight": WORDS},
+        before_import=(add_prefix("transformer."), tie({"lm_head.weight": WORDS})),
         buffers=BUFFERS,
-        fields=FIELDS,
-        aliases=ALIASES,
-        fixed=FIXED,
+        keys=KEYS,
         settings=describe_settings,
         read=lambda theirs, ours: read_dropout(theirs, ours) | {"mlp": 4 * ours["width"]},
-        check=check_mlp_width,
         head_map=HeadMap(
-            classes="OpenAIGPT",
-            classifier=map_scores("classifier/out", "score"),
+            prefix="OpenAIGPT",
+            classes=LACKING,
+            rules={"ForSequenceClassification": map_scores("classifier/out", "score")},
             dropout=None,
-            lacking=LACKING,
         ),
     ),
 )

@@ -9,7 +9,9 @@ from data.objectives.masked_next_token import MaskedNextToken
 from models.config.gpt2 import Gpt2Config
 from pretrain.families import gpt
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import SAME, TANH_GELU, Rule, Rules, map_norm, map_scores
+from pretrain.families.key_rules import TANH_GELU, Fixed, Key
+from pretrain.families.rules import SAME, Rule, Rules, map_norm, map_scores
+from pretrain.families.tensor_steps import add_prefix, tie
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -27,25 +29,22 @@ def make_gpt2_rules(*layers: Rule) -> Rules:
     )
 
 
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 50257),
-    ("length", "n_positions", 1024),
-    ("width", "n_embd", 768),
-    ("depth", "n_layer", 12),
-    ("num_heads", "n_head", 12),
-    ("mlp", "n_inner", None),
-    ("dropout", "resid_pdrop", 0.1),
-    ("attention_dropout", "attn_pdrop", 0.1),
-    ("epsilon", "layer_norm_epsilon", 1e-5),
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 50257),
+    Key("length", "n_positions", 1024, ("max_position_embeddings",)),
+    Key("width", "n_embd", 768, ("hidden_size",)),
+    Key("depth", "n_layer", 12, ("num_hidden_layers",)),
+    Key("num_heads", "n_head", 12, ("num_attention_heads",)),
+    Key("mlp", "n_inner", lambda theirs: 4 * theirs.get("n_embd", 768)),
+    Key("dropout", "resid_pdrop", 0.1),
+    Key("attention_dropout", "attn_pdrop", 0.1),
+    Key("epsilon", "layer_norm_epsilon", 1e-5),
+    Fixed("activation_function", "gelu_new", also=TANH_GELU),
+    Fixed("scale_attn_weights", True),
+    Fixed("scale_attn_by_inverse_layer_idx", False),
+    Fixed("add_cross_attention", False),
+    Fixed("tie_word_embeddings", True),
 )
-FIXED = {
-    "model_type": "gpt2",
-    "activation_function": "gelu_new",
-    "scale_attn_weights": True,
-    "scale_attn_by_inverse_layer_idx": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
 
 
 def describe_settings(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -58,32 +57,22 @@ def describe_settings(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, A
     }
 
 
-def fill_defaults(theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return their configuration with the default width of the MLPs."""
-    return {"n_inner": 4 * theirs.get("n_embd", 768)} | theirs
-
-
 MAP = HuggingFaceMap(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
     rules=make_gpt2_rules(*gpt.map_fused_layer("decoder/layers", "transformer.h.{i}")),
     stacks={"decoder": "depth"},
-    prefix="transformer.",
     body=gpt.BODY,
-    copies={"lm_head.weight": WORDS},
+    before_import=(add_prefix("transformer."), tie({"lm_head.weight": WORDS})),
     buffers=gpt.BUFFERS,
-    fields=FIELDS,
-    aliases=gpt.ALIASES,
-    fixed=FIXED,
-    same_values={"activation_function": TANH_GELU},
+    keys=KEYS,
     settings=describe_settings,
-    prepare=fill_defaults,
     read=gpt.read_dropout,
     head_map=HeadMap(
-        classes="GPT2",
-        classifier=map_scores("classifier/out", "score"),
+        prefix="GPT2",
+        classes=gpt.LACKING,
+        rules={"ForSequenceClassification": map_scores("classifier/out", "score")},
         dropout=None,
-        lacking=gpt.LACKING,
     ),
 )
 FAMILY = Family(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.config.gpt3 import Gpt3Config
 from pretrain.families import gpt, gpt2
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
 
-def check_window(config: Gpt3Config, vocabulary: Vocabulary | None = None) -> None:
+def check_window(config: Gpt3Config) -> None:
     """Raise ValueError unless the window is as long as the rows, which makes the model a GPT-2."""
     if config.window < config.length:
         raise ValueError(
@@ -21,6 +21,12 @@ def check_window(config: Gpt3Config, vocabulary: Vocabulary | None = None) -> No
             f"{config.length} cannot be exported: transformers has no GPT-2 with banded layers. "
             "With a window as long as the rows it is a GPT-2 and can be exported"
         )
+
+
+def describe_settings(config: Gpt3Config, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return further entries of config.json. Raises as `check_window`."""
+    check_window(config)
+    return gpt2.describe_settings(config, vocabulary)
 
 
 def make_rules(config: Gpt3Config) -> Rules:
@@ -38,11 +44,11 @@ FAMILY = dataclasses.replace(
     config=Gpt3Config,
     title="GPT-3 decoder",
     extends=("gpt", "gpt2"),
+    make_import_objective=None,
     hugging_face=dataclasses.replace(
         gpt2.MAP,
         rules=make_rules,
         stacks={"decoder": "num_pairs"},
-        check=check_window,
-        imported=False,
+        settings=describe_settings,
     ),
 )

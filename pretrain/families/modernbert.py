@@ -8,8 +8,8 @@ from data.objectives.masked_lm import MaskedLm
 from models.config.modernbert import ModernBertConfig
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.key_rules import EXACT_GELU, Fixed, Key
 from pretrain.families.rules import (
-    EXACT_GELU,
     KERNEL,
     KERNEL_OUT,
     SAME,
@@ -19,39 +19,37 @@ from pretrain.families.rules import (
     map_linear,
     map_scores,
 )
+from pretrain.families.tensor_steps import add_prefix, tie
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
 WORDS = "model.embeddings.tok_embeddings.weight"
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 50368),
-    ("length", "max_position_embeddings", 8192),
-    ("width", "hidden_size", 768),
-    ("depth", "num_hidden_layers", 22),
-    ("num_heads", "num_attention_heads", 12),
-    ("mlp", "intermediate_size", 1152),
-    ("global_every", "global_attn_every_n_layers", 3),
-    ("window", "local_attention", 128),
-    ("global_rotary_base", "global_rope_theta", 160_000.0),
-    ("local_rotary_base", "local_rope_theta", 10_000.0),
-    ("dropout", "attention_dropout", 0.0),
-    ("pooling", "classifier_pooling", "cls"),
-    ("epsilon", "norm_eps", 1e-5),
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 50368),
+    Key("length", "max_position_embeddings", 8192),
+    Key("width", "hidden_size", 768),
+    Key("depth", "num_hidden_layers", 22),
+    Key("num_heads", "num_attention_heads", 12),
+    Key("mlp", "intermediate_size", 1152),
+    Key("global_every", "global_attn_every_n_layers", 3),
+    Key("window", "local_attention", 128),
+    Key("global_rotary_base", "global_rope_theta", 160_000.0),
+    Key("local_rotary_base", "local_rope_theta", 10_000.0),
+    Key("dropout", "attention_dropout", 0.0),
+    Key("pooling", "classifier_pooling", "cls"),
+    Key("epsilon", "norm_eps", 1e-5),
+    Fixed("hidden_activation", "gelu", also=EXACT_GELU),
+    Fixed("classifier_activation", "gelu", also=EXACT_GELU),
+    Fixed("norm_bias", False),
+    Fixed("attention_bias", False),
+    Fixed("mlp_bias", False),
+    Fixed("classifier_bias", False),
+    Fixed("decoder_bias", True),
+    Fixed("embedding_dropout", 0.0),
+    Fixed("mlp_dropout", 0.0),
+    Fixed("tie_word_embeddings", True),
 )
-FIXED = {
-    "model_type": "modernbert",
-    "hidden_activation": "gelu",
-    "classifier_activation": "gelu",
-    "norm_bias": False,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "classifier_bias": False,
-    "decoder_bias": True,
-    "embedding_dropout": 0.0,
-    "mlp_dropout": 0.0,
-    "tie_word_embeddings": True,
-}
 # {kind of layer: our name in their older keys}
 KINDS = {"full_attention": "global", "sliding_attention": "local"}
 
@@ -175,20 +173,20 @@ FAMILY = Family(
         architecture="ModernBertForMaskedLM",
         rules=make_rules,
         stacks={"encoder": "num_groups"},
-        prefix="model.",
-        bare=("embeddings.", "layers.", "final_norm."),
+        body=("model.",),
         heads=("head.", "decoder."),
-        copies={"decoder.weight": WORDS},
-        fields=FIELDS,
-        fixed=FIXED,
-        same_values={"hidden_activation": EXACT_GELU, "classifier_activation": EXACT_GELU},
+        before_import=(
+            add_prefix("model.", ("embeddings.", "layers.", "final_norm.")),
+            tie({"decoder.weight": WORDS}),
+        ),
+        keys=KEYS,
         settings=describe_settings,
         prepare=fill_older_keys,
         head_map=HeadMap(
-            classes="ModernBert",
-            spans=map_linear("span/out", "classifier"),
+            prefix="ModernBert",
+            rules={"ForQuestionAnswering": map_linear("span/out", "classifier")},
             dropout=("classifier_dropout", 0.0),
-            span_dropout=("classifier_dropout", 0.0),
+            own_dropout={"ForQuestionAnswering": ("classifier_dropout", 0.0)},
             shared=("head.",),
         ),
     ),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from data.objectives.causal_lm import CausalLm
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
+from pretrain.families.key_rules import Fixed, Key
 from pretrain.families.rules import (
     KERNEL,
     KERNEL_OUT,
@@ -21,6 +22,7 @@ from pretrain.families.rules import (
     map_linear,
     map_norm,
 )
+from pretrain.families.tensor_steps import add_prefix, copy, drop
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -78,26 +80,23 @@ def make_rules(config: ReformerConfig) -> Rules:
     )
 
 
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 320),
-    ("width", "hidden_size", 256),
-    ("num_heads", "num_attention_heads", 12),
-    ("head_width", "attention_head_size", 64),
-    ("mlp", "feed_forward_size", 512),
-    ("dropout", "hidden_dropout_prob", 0.05),
-    ("epsilon", "layer_norm_eps", 1e-12),
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 320),
+    Key("width", "hidden_size", 256),
+    Key("num_heads", "num_attention_heads", 12),
+    Key("head_width", "attention_head_size", 64),
+    Key("mlp", "feed_forward_size", 512),
+    Key("dropout", "hidden_dropout_prob", 0.05),
+    Key("epsilon", "layer_norm_eps", 1e-12),
+    Fixed("is_decoder", True, absent=False),
+    Fixed("hidden_act", "relu"),
+    Fixed("axial_pos_embds", True),
+    Fixed("lsh_num_chunks_before", 1),
+    Fixed("lsh_num_chunks_after", 0),
+    Fixed("local_num_chunks_before", 1),
+    Fixed("local_num_chunks_after", 0),
+    Fixed("tie_word_embeddings", False),
 )
-FIXED = {
-    "model_type": "reformer",
-    "is_decoder": True,
-    "hidden_act": "relu",
-    "axial_pos_embds": True,
-    "lsh_num_chunks_before": 1,
-    "lsh_num_chunks_after": 0,
-    "local_num_chunks_before": 1,
-    "local_num_chunks_after": 0,
-    "tie_word_embeddings": False,
-}
 
 
 def describe_settings(config: ReformerConfig, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -213,13 +212,11 @@ FAMILY = Family(
         architecture="ReformerModelWithLMHead",
         rules=make_rules,
         stacks={"decoder": "num_groups"},
-        prefix="reformer.",
         body=("reformer.", "lm_head."),
-        unread_copies={"lm_head.bias": "lm_head.decoder.bias"},
+        before_import=(add_prefix("reformer."), drop("lm_head.bias")),
+        after_export=(copy({"lm_head.bias": "lm_head.decoder.bias"}),),
         buffers=("*.self_mask_value_float*", "*.mask_value_float*"),
-        fields=FIELDS,
-        fixed=FIXED,
-        absent_values={"is_decoder": False},
+        keys=KEYS,
         settings=describe_settings,
         read=read_settings,
     ),

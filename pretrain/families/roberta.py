@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from data.objectives.masked_lm import MaskedLm
 from models.config.roberta import RobertaConfig
 from pretrain.families import bert
-from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import EXACT_GELU, map_linear
+from pretrain.families.family_record import CLASSIFIER, Family, HeadMap, HuggingFaceMap
+from pretrain.families.key_rules import Key
+from pretrain.families.rules import map_linear
+from pretrain.families.tensor_steps import tie
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -22,21 +24,19 @@ COPIES = {  # output and input share a table; older files have it twice
     "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
 }
-FIELDS = (  # our field, their key, the meaning of an absent key
-    *(field for field in bert.FIELDS if field[0] not in ("vocab", "length")),
-    ("vocab", "vocab_size", 50265),
-    ("first_position", "pad_token_id", 1),  # their value is one less than ours
-    (
-        "length",
-        "max_position_embeddings",
-        512,
-    ),  # their value includes the rows before the first position
+KEYS = (
+    *bert.SIZES,
+    Key("vocab", "vocab_size", 50265),
+    Key("first_position", "pad_token_id", 1),  # their value is one less than ours
+    # their value includes the rows before the first position
+    Key("length", "max_position_embeddings", 512),
+    *bert.FIXED,
 )
-FIXED = bert.FIXED | {"model_type": "roberta"}
 
 
 def describe_settings(config: RobertaConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return further entries of config.json."""
+    """Return further entries of config.json. Raises as `check_first_position`."""
+    check_first_position(config, vocabulary)
     return {
         "max_position_embeddings": config.first_position + config.length,
         "initializer_range": 0.02,
@@ -79,27 +79,26 @@ FAMILY = Family(
         architecture="RobertaForMaskedLM",
         rules=RULES,
         stacks={"roberta/encoder": "depth"},
-        prefix="roberta.",
-        bare=bert.BARE,
-        renamed=bert.RENAMED,
+        body=("roberta.",),
         heads=("lm_head.", *SENTENCE_HEADS),
         sentence_heads=SENTENCE_HEADS,
-        copies=COPIES,
+        before_import=(*bert.update_names("roberta."), tie(COPIES)),
         buffers=bert.list_buffers("roberta"),
-        fields=FIELDS,
-        fixed=FIXED,
-        same_values={"hidden_act": EXACT_GELU},
+        keys=KEYS,
         settings=describe_settings,
         read=read_fields,
-        check=check_first_position,
         head_map=HeadMap(
-            classes="Roberta",
-            # The hidden layer of their head is our encoder's pooler: the same weights.
-            classifier=map_linear("classifier/out", "classifier.out_proj"),
-            choice=map_linear("classifier/out", "classifier"),
+            prefix="Roberta",
+            rules={
+                "ForSequenceClassification": (
+                    # The hidden layer of their head is our encoder's pooler: the same weights.
+                    *map_linear("roberta/pooler", "classifier.dense"),
+                    *map_linear("classifier/out", "classifier.out_proj"),
+                ),
+                "ForMultipleChoice": CLASSIFIER,
+            },
             pooler="roberta.pooler.dense",
             fixed_dropout={"ForMultipleChoice": True},
-            renamed_in_classifier={"roberta.pooler.dense": "classifier.dense"},
         ),
     ),
 )

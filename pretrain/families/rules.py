@@ -214,10 +214,6 @@ def make_kernel_layout(num_contracting_dims: int) -> Layout:
     )
 
 
-# Further names in transformers of the exact GELU, "gelu", and of its approximation, "gelu_new".
-EXACT_GELU = ("gelu_python",)
-TANH_GELU = ("gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate")
-
 SAME = Layout(theirs=lambda a: a, ours=lambda a, shape: a)
 # a bias [H, K] <-> [H * K]
 JOINED = Layout(theirs=lambda a: a.reshape(-1), ours=lambda a, shape: a.reshape(shape))

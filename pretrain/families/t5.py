@@ -13,7 +13,9 @@ from data.objectives.text2text import Text2Text
 from models.config.t5 import T5Config
 from pretrain.families.array_map import ArrayMap, ArrayPlace
 from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, TANH_GELU, Rules
+from pretrain.families.key_rules import TANH_GELU, Fixed, Key
+from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules
+from pretrain.families.tensor_steps import RenamedTensors, Tensors, tie
 from pretrain.settings import Adafactor
 
 if TYPE_CHECKING:
@@ -79,40 +81,42 @@ def make_rules(config: T5Config) -> Rules:
     )
 
 
-COPIES = {
-    "encoder.embed_tokens.weight": "shared.weight",
-    "decoder.embed_tokens.weight": "shared.weight",
-}
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 32128),
-    ("width", "d_model", 512),
-    ("depth", "num_layers", 6),
-    ("decoder_depth", "num_decoder_layers", None),
-    ("num_heads", "num_heads", 8),
-    ("head_width", "d_kv", 64),
-    ("mlp", "d_ff", 2048),
-    ("buckets", "relative_attention_num_buckets", 32),
-    ("max_distance", "relative_attention_max_distance", 128),
-    ("dropout", "dropout_rate", 0.1),
-    ("epsilon", "layer_norm_epsilon", 1e-6),
+def list_copies(config: T5Config) -> dict[str, str]:
+    """Return {name: original} of the copies of the embeddings."""
+    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+    return dict.fromkeys((*names, *(("lm_head.weight",) if config.tied else ())), "shared.weight")
+
+
+def score_by_words(config: T5Config, tensors: Tensors) -> Tensors:
+    """Read the embeddings as the output's table if the folder lacks it, as transformers does."""
+    names = {name: name for name in tensors}
+    if config.tied or "lm_head.weight" in names:
+        return tensors
+    return RenamedTensors(tensors, names | {"lm_head.weight": "shared.weight"})
+
+
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 32128),
+    Key("width", "d_model", 512, ("hidden_size",)),
+    Key("depth", "num_layers", 6, ("num_hidden_layers",)),
+    Key("decoder_depth", "num_decoder_layers", lambda theirs: theirs.get("num_layers", 6)),
+    Key("num_heads", "num_heads", 8, ("num_attention_heads",)),
+    Key("head_width", "d_kv", 64, ("head_dim",)),
+    Key("mlp", "d_ff", 2048),
+    Key("buckets", "relative_attention_num_buckets", 32),
+    Key("max_distance", "relative_attention_max_distance", 128),
+    Key("dropout", "dropout_rate", 0.1),
+    Key("epsilon", "layer_norm_epsilon", 1e-6),
+    Fixed("is_encoder_decoder", True),
+    Fixed("is_decoder", False),
+    Fixed("pad_token_id", 0),
+    Fixed("decoder_start_token_id", 0),  # what models/t5.py shifts in
 )
-ALIASES = {
-    "hidden_size": "d_model",
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "head_dim": "d_kv",
-}
-FIXED = {
-    "model_type": "t5",
-    "is_encoder_decoder": True,
-    "is_decoder": False,
-    "pad_token_id": 0,
-    "decoder_start_token_id": 0,  # what models/t5.py shifts in
-}
 
 
 def describe_settings(config: T5Config, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return further entries of config.json."""
+    """Return further entries of config.json. Raises as `check_pad_token`."""
+    check_pad_token(vocabulary)
     return {
         "feed_forward_proj": next(
             name for name, gated in ACTIVATIONS.items() if gated == config.gated
@@ -151,7 +155,7 @@ def read_fields(theirs: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     return ours | {"gated": gated, "tied": bool(tied)}
 
 
-def check_pad_token(config: T5Config, vocabulary: Vocabulary) -> None:
+def check_pad_token(vocabulary: Vocabulary) -> None:
     """Raise ValueError unless the vocabulary's padding is id 0, with which the decoder begins."""
     if vocabulary.pad != 0:
         raise ValueError(
@@ -284,18 +288,12 @@ FAMILY = Family(
         rules=make_rules,
         stacks={"encoder": "depth", "decoder": "decoder_depth"},
         body=("shared.", "encoder.", "decoder.", "lm_head."),
-        copies=lambda config: COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {}),
-        stand_ins={"lm_head.weight": "shared.weight"},  # as in transformers
+        before_import=(tie(list_copies), score_by_words),
         # The first releases have one more table, which their code no longer reads.
         buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
-        fields=FIELDS,
-        aliases=ALIASES,
-        fixed=FIXED,
+        keys=KEYS,
         settings=describe_settings,
-        prepare=lambda theirs: {"num_decoder_layers": theirs.get("num_layers", 6)} | theirs,
         read=read_fields,
-        check=check_pad_token,
-        reads_flax=True,
         refused={
             "T5EncoderModel": "it has no decoder, which T5 is trained with; import the whole "
             "T5ForConditionalGeneration"

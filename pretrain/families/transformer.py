@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from data.objectives.seq2seq import Seq2Seq
 from models.config.transformer import TransformerConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
+from pretrain.families.key_rules import Constant, Fixed, Key, Same
 from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, Rules, map_layer, map_linear, map_norm
+from pretrain.families.tensor_steps import add, add_prefix, drop_zeros, tie
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
-
-BIAS = {"final_logits_bias": lambda config: (1, config.vocab)}  # always there, and 0 here
-BIAS_REASON = "this model adds a bias to the logits, which the paper's has not"
-
-BARE = ("shared.", "encoder.", "decoder.")  # names in the file of a model without its output
 
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 
@@ -64,42 +63,40 @@ COPIES: dict[str, str] = dict.fromkeys(
     ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
     "model.shared.weight",
 )
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 58101),
-    ("width", "d_model", 1024),
-    ("depth", "encoder_layers", 12),
-    ("decoder_depth", "decoder_layers", 12),
-    ("num_heads", "encoder_attention_heads", 16),
-    ("mlp", "encoder_ffn_dim", 4096),
-    ("dropout", "dropout", 0.1),
-    ("attention_dropout", "attention_dropout", 0.0),
+BEFORE_IMPORT = (
+    add_prefix("model.", ("shared.", "encoder.", "decoder.")),
+    tie(COPIES),
+    drop_zeros(
+        "final_logits_bias", "this model adds a bias to the logits, which the paper's has not"
+    ),
 )
-TWINS = {
-    "decoder_attention_heads": "encoder_attention_heads",
-    "decoder_ffn_dim": "encoder_ffn_dim",
-    "decoder_vocab_size": "vocab_size",
-}
-ALIASES = {
-    "hidden_size": "d_model",
-    "num_hidden_layers": "encoder_layers",
-    "num_attention_heads": "encoder_attention_heads",
-}
-FIXED = {
-    "model_type": "marian",
-    "is_encoder_decoder": True,
-    "activation_function": "relu",
-    "activation_dropout": 0.0,
-    "scale_embedding": True,
-    "share_encoder_decoder_embeddings": True,
-    "tie_word_embeddings": True,
-    "decoder_start_token_id": 0,  # what models/transformer.py shifts in
-}
-READ_ONLY = {
-    "normalize_before": False,
-    "normalize_embedding": False,
-    "add_final_layer_norm": False,
-    "static_position_embeddings": True,
-}
+AFTER_EXPORT = (add("final_logits_bias", lambda config: np.zeros((1, config.vocab), np.float32)),)
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 58101),
+    Key("width", "d_model", 1024, ("hidden_size",)),
+    Key("depth", "encoder_layers", 12, ("num_hidden_layers",)),
+    Key("decoder_depth", "decoder_layers", 12),
+    Key("num_heads", "encoder_attention_heads", 16, ("num_attention_heads",)),
+    Key("mlp", "encoder_ffn_dim", 4096),
+    Key("dropout", "dropout", 0.1),
+    Key("attention_dropout", "attention_dropout", 0.0),
+    Fixed("is_encoder_decoder", True),
+    Fixed("activation_function", "relu", absent="gelu"),
+    Fixed("activation_dropout", 0.0),
+    Fixed("scale_embedding", True, absent=False),
+    Fixed("share_encoder_decoder_embeddings", True),
+    Fixed("tie_word_embeddings", True),
+    Fixed("decoder_start_token_id", 0, absent=58100),  # what models/transformer.py shifts in
+    # Keys of older files, which their code ignores.
+    Fixed("normalize_before", False, written=False),
+    Fixed("normalize_embedding", False, written=False),
+    Fixed("add_final_layer_norm", False, written=False),
+    Fixed("static_position_embeddings", True, written=False),
+    Same("decoder_attention_heads", "encoder_attention_heads"),
+    Same("decoder_ffn_dim", "encoder_ffn_dim"),
+    Same("decoder_vocab_size", "vocab_size"),
+    Constant("epsilon", 1e-5),
+)
 POSITIONS = 1024  # for which their code makes sinusoids; ours has no limit
 
 
@@ -128,27 +125,14 @@ FAMILY = Family(
         architecture="MarianMTModel",
         rules=RULES,
         stacks={"encoder": "depth", "decoder": "decoder_depth"},
-        prefix="model.",
-        bare=BARE,
         body=("model.", "lm_head."),
-        copies=COPIES,
-        zeros=BIAS,
-        zeros_reason=BIAS_REASON,
+        before_import=BEFORE_IMPORT,
+        after_export=AFTER_EXPORT,
         buffers=(  # sinusoids, which are computed
             "model.encoder.embed_positions.weight",
             "model.decoder.embed_positions.weight",
         ),
-        fields=FIELDS,
-        aliases=ALIASES,
-        fixed=FIXED,
-        read_only=READ_ONLY,
-        absent_values={  # the defaults of their code
-            "activation_function": "gelu",
-            "scale_embedding": False,
-            "decoder_start_token_id": 58100,
-        },
-        equal_keys=TWINS,
-        constant_fields={"epsilon": 1e-5},
+        keys=KEYS,
         settings=describe_settings,
     ),
 )

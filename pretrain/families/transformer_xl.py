@@ -10,6 +10,7 @@ import numpy as np
 from data.objectives.causal_lm import CausalLm
 from models.config.transformer_xl import Clusters, TransformerXLConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
+from pretrain.families.key_rules import Fixed, Key, Same
 from pretrain.families.rules import (
     JOINED,
     KERNEL,
@@ -21,12 +22,14 @@ from pretrain.families.rules import (
     map_linear,
     map_norm,
 )
+from pretrain.families.tensor_steps import add, add_prefix, copy, drop_constant, tie
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
 TABLES, PROJECTIONS = "transformer.word_emb.emb_layers", "transformer.word_emb.emb_projs"
 BIASES = (("content_bias", "r_w_bias"), ("position_bias", "r_r_bias"))
+FREQUENCIES = "transformer.pos_emb.inv_freq"  # of the sinusoids, which their model saves
 
 
 def map_layer(config: TransformerXLConfig) -> Rules:
@@ -102,7 +105,7 @@ def list_shared_biases(config: TransformerXLConfig) -> dict[str, str]:
 
 
 def make_frequencies(config: TransformerXLConfig) -> np.ndarray:
-    """Return the frequencies of the sinusoids, which their model saves."""
+    """Return the frequencies of the sinusoids."""
     exponents = np.arange(0, config.width, 2) / config.width
     return (10_000.0**-exponents).astype(np.float32)
 
@@ -117,35 +120,27 @@ def list_copies(config: TransformerXLConfig) -> dict[str, str]:
     }
 
 
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("vocab", "vocab_size", 267_735),
-    ("width", "d_model", 1_024),
-    ("depth", "n_layer", 18),
-    ("num_heads", "n_head", 16),
-    ("head_width", "d_head", 64),
-    ("mlp", "d_inner", 4_096),
-    ("memory", "mem_len", 1_600),
-    ("same_length", "same_length", True),
-    ("untie_r", "untie_r", True),
-    ("dropout", "dropout", 0.1),
-    ("attention_dropout", "dropatt", 0.0),
-    ("epsilon", "layer_norm_epsilon", 1e-5),
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("vocab", "vocab_size", 267_735, ("n_token",)),
+    Key("width", "d_model", 1_024, ("hidden_size",)),
+    Key("depth", "n_layer", 18, ("num_hidden_layers",)),
+    Key("num_heads", "n_head", 16, ("num_attention_heads",)),
+    Key("head_width", "d_head", 64),
+    Key("mlp", "d_inner", 4_096),
+    Key("memory", "mem_len", 1_600),
+    Key("same_length", "same_length", True),
+    Key("untie_r", "untie_r", True),
+    Key("dropout", "dropout", 0.1),
+    Key("attention_dropout", "dropatt", 0.0),
+    Key("epsilon", "layer_norm_epsilon", 1e-5),
+    Fixed("adaptive", True),
+    Fixed("attn_type", 0),
+    Fixed("pre_lnorm", False),
+    Fixed("proj_share_all_but_first", True),
+    Fixed("sample_softmax", -1),
+    Fixed("tie_word_embeddings", True),
+    Same("d_embed", "d_model"),
 )
-ALIASES = {
-    "n_token": "vocab_size",
-    "hidden_size": "d_model",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-}
-FIXED = {
-    "model_type": "transfo-xl",
-    "adaptive": True,
-    "attn_type": 0,
-    "pre_lnorm": False,
-    "proj_share_all_but_first": True,
-    "sample_softmax": -1,
-    "tie_word_embeddings": True,
-}
 
 
 def describe_settings(config: TransformerXLConfig, vocabulary: Vocabulary) -> dict[str, Any]:
@@ -196,15 +191,15 @@ FAMILY = Family(
         architecture="TransfoXLLMHeadModel",
         rules=make_rules,
         stacks={"decoder": "depth"},
-        prefix="transformer.",
         body=("transformer.", "crit."),
-        copies=list_copies,
-        duplicates=list_shared_biases,
-        constants={"transformer.pos_emb.inv_freq": make_frequencies},
-        fields=FIELDS,
-        aliases=ALIASES,
-        fixed=FIXED,
-        equal_keys={"d_embed": "d_model"},
+        before_import=(
+            add_prefix("transformer."),
+            tie(list_shared_biases),
+            tie(list_copies),
+            drop_constant(FREQUENCIES, make_frequencies),
+        ),
+        after_export=(copy(list_shared_biases), add(FREQUENCIES, make_frequencies)),
+        keys=KEYS,
         settings=describe_settings,
         read=read_settings,
     ),

@@ -7,8 +7,10 @@ from data.objectives.masked_patches import MaskedPatches
 from models.config.base import PatchConfig, Pixels
 from models.config.vit import VitConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
+from pretrain.families.key_rules import EXACT_GELU, Fixed, Key
 from pretrain.families.labels import name_labels, read_labels
-from pretrain.families.rules import EXACT_GELU, Layout, Rules, map_layer, map_linear, map_norm
+from pretrain.families.rules import Layout, Rules, map_layer, map_linear, map_norm
+from pretrain.families.tensor_steps import add_prefix
 
 if TYPE_CHECKING:
     from data.images.encoding import ImageEncoding
@@ -22,17 +24,18 @@ TOKEN = Layout(theirs=lambda a: a[None, None], ours=lambda a, shape: a[0, 0])
 TABLE = Layout(theirs=lambda a: a[None], ours=lambda a, shape: a[0])
 MAX_CHANNELS = 100
 
-FIELDS = (  # our field, their key, the meaning of an absent key
-    ("image_size", "image_size", 224),
-    ("patch_size", "patch_size", 16),
-    ("width", "hidden_size", 768),
-    ("depth", "num_hidden_layers", 12),
-    ("num_heads", "num_attention_heads", 12),
-    ("mlp", "intermediate_size", 3072),
-    ("qkv_bias", "qkv_bias", True),
-    ("dropout", "hidden_dropout_prob", 0.0),
-    ("attention_dropout", "attention_probs_dropout_prob", 0.0),
-    ("epsilon", "layer_norm_eps", 1e-12),
+KEYS = (  # our field, their key, the meaning of an absent key
+    Key("image_size", "image_size", 224),
+    Key("patch_size", "patch_size", 16),
+    Key("width", "hidden_size", 768),
+    Key("depth", "num_hidden_layers", 12),
+    Key("num_heads", "num_attention_heads", 12),
+    Key("mlp", "intermediate_size", 3072),
+    Key("qkv_bias", "qkv_bias", True),
+    Key("dropout", "hidden_dropout_prob", 0.0),
+    Key("attention_dropout", "attention_probs_dropout_prob", 0.0),
+    Key("epsilon", "layer_norm_eps", 1e-12),
+    Fixed("hidden_act", "gelu", also=EXACT_GELU),
 )
 MASKED_IMAGES = "its decoder predicts the pixels of masked patches, which no objective here does"
 
@@ -70,13 +73,18 @@ def make_rules(config: VitConfig) -> Rules:
     return *map_images("vit", config.qkv_bias), *map_linear("classifier/out", "classifier")
 
 
-def check_pooling(config: VitConfig, encoding: object) -> None:
-    """Raise ValueError for a head that does not read a class token, as transformers' does."""
+def describe_settings(config: VitConfig, encoding: "ImageEncoding") -> dict[str, Any]:
+    """Return further entries of config.json.
+
+    Raises:
+      ValueError: the head does not read a class token, as transformers' does.
+    """
     if config.pooling != "cls":
         raise ValueError(
             f"model.pooling={config.pooling} cannot be exported: a ViTForImageClassification reads "
             "its class token. `export --format jax` writes a folder that JAX opens without Cloze"
         )
+    return describe_classes(config, encoding)
 
 
 def describe_classes(config: PatchConfig, encoding: "ImageEncoding") -> dict[str, Any]:
@@ -132,16 +140,13 @@ FAMILY = Family(
         architecture="ViTForImageClassification",
         rules=make_rules,
         stacks={"encoder": "depth"},
-        prefix="vit.",
+        body=("vit.",),
         heads=("classifier.",),
+        before_import=(add_prefix("vit."),),
         buffers=("vit.pooler.*",),
-        fields=FIELDS,
-        fixed={"model_type": "vit", "hidden_act": "gelu"},
-        same_values={"hidden_act": EXACT_GELU},
-        settings=describe_classes,
+        keys=KEYS,
+        settings=describe_settings,
         read=read_classes,
-        check=check_pooling,
-        image_processor="ViTImageProcessor",
         refused={"ViTForMaskedImageModeling": MASKED_IMAGES},
     ),
 )

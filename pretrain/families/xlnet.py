@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from data.objectives.permutation_lm import PermutationLm
 from models.config.xlnet import XLNetConfig
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import EXACT_GELU, SAME, Layout, map_linear, map_norm
+from pretrain.families.key_rules import EXACT_GELU, Fixed, Key
+from pretrain.families.rules import SAME, Layout, map_linear, map_norm
+from pretrain.families.tensor_steps import add_prefix, tie
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -44,35 +46,26 @@ RULES = (
     *map_norm(f"{OURS}/mlp_norm", f"{THEIRS}.ff.layer_norm"),
     ("lm_head/bias", "lm_loss.bias", SAME),
 )
-FIELDS = (  # our field, their key, the meaning of an absent key: large
-    ("vocab", "vocab_size", 32_000),
-    ("width", "d_model", 1_024),
-    ("depth", "n_layer", 24),
-    ("num_heads", "n_head", 16),
-    ("mlp", "d_inner", 4_096),
-    ("dropout", "dropout", 0.1),
-    ("epsilon", "layer_norm_eps", 1e-12),
+KEYS = (  # our field, their key, the meaning of an absent key: large
+    Key("vocab", "vocab_size", 32_000, ("n_token",)),
+    Key("width", "d_model", 1_024, ("hidden_size",)),
+    Key("depth", "n_layer", 24, ("num_hidden_layers",)),
+    Key("num_heads", "n_head", 16, ("num_attention_heads",)),
+    Key("mlp", "d_inner", 4_096),
+    Key("dropout", "dropout", 0.1),
+    Key("epsilon", "layer_norm_eps", 1e-12),
+    Fixed("ff_activation", "gelu", also=EXACT_GELU),
+    Fixed("attn_type", "bi"),
+    Fixed("untie_r", True),
+    Fixed("bi_data", False),
+    Fixed("same_length", False),
+    Fixed("reuse_len", None),
+    Fixed("tie_word_embeddings", True),
+    Fixed("summary_type", "last"),
+    Fixed("summary_use_proj", True),
+    Fixed("summary_activation", "tanh"),
 )
-ALIASES = {
-    "n_token": "vocab_size",
-    "hidden_size": "d_model",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-}
-FIXED = {
-    "model_type": "xlnet",
-    "ff_activation": "gelu",
-    "attn_type": "bi",
-    "untie_r": True,
-    "bi_data": False,
-    "same_length": False,
-    "reuse_len": None,
-    "tie_word_embeddings": True,
-    "summary_type": "last",
-    "summary_use_proj": True,
-    "summary_activation": "tanh",
-}
-CLASSIFIER = (
+CLASSIFIER_RULES = (
     *map_linear("classifier/transform", "sequence_summary.summary"),
     *map_linear("classifier/scores/out", "logits_proj"),
 )
@@ -137,20 +130,19 @@ FAMILY = Family(
         architecture="XLNetLMHeadModel",
         rules=RULES,
         stacks={"encoder": "depth"},
-        prefix="transformer.",
-        bare=("word_embedding.", "mask_emb", "layer."),
+        body=("transformer.",),
         heads=("lm_loss.",),
-        copies={"lm_loss.weight": "transformer.word_embedding.weight"},
-        fields=FIELDS,
-        aliases=ALIASES,
-        fixed=FIXED,
-        same_values={"ff_activation": EXACT_GELU},
+        before_import=(
+            add_prefix("transformer.", ("word_embedding.", "mask_emb", "layer.")),
+            tie({"lm_loss.weight": "transformer.word_embedding.weight"}),
+        ),
+        keys=KEYS,
         settings=describe_settings,
         read=read_settings,
         head_map=HeadMap(
-            classes="XLNet",
-            renamed_classes={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
-            classifier=CLASSIFIER,
+            prefix="XLNet",
+            classes={"ForQuestionAnswering": "ForQuestionAnsweringSimple"},
+            rules={"ForSequenceClassification": CLASSIFIER_RULES},
             dropout=("summary_last_dropout", 0.1),
             fixed_dropout={"ForTokenClassification": False},
         ),

@@ -90,10 +90,10 @@ class QuestionExamples:
         encoder = find_encoder_config(pretrained)
         hf_map = find_family(encoder).hugging_face
         # as in the paper of the family
-        span_dropout = hf_map and hf_map.fine_tuned_names.span_dropout
+        named = hf_map and hf_map.fine_tuned_names.find_dropout("ForQuestionAnswering")
         return SpanReaderConfig(
             encoder=encoder,
-            dropout=span_dropout[1] if span_dropout else 0.0,
+            dropout=(named[1] if named else None) or 0.0,
             unanswerable=self.task.unanswerable,
         )
 

@@ -22,7 +22,9 @@ def list_lost_rates(config: Any, encoding: Any) -> list[str]:
     Raises:
       ValueError: transformers has no such model.
     """
-    if not find_model_family(config).require_hugging_face().imported:
+    family = find_model_family(config)
+    family.require_hugging_face()
+    if not family.is_imported:
         return []
     converter = find_converter(config)
     again = converter.from_hf_config(converter.to_hf_config(config, encoding))

@@ -47,7 +47,7 @@ def write_encoding(
     """
     if isinstance(encoding, ImageEncoding):
         hf_map = find_model_family(config).hugging_face
-        kind = hf_map.image_processor if hf_map else ""
+        kind = f"{hf_map.architecture.partition('For')[0]}ImageProcessor" if hf_map else ""
         processor = describe_processor(config, kind, crop_ratio)
         write_json(folder / PROCESSOR, processor)
         return

@@ -31,7 +31,7 @@ PAIRS = [
 EXPORTED = [
     (name, head)
     for name, head in PAIRS
-    if HEAD_CONVERSIONS[head].suffix not in FAMILIES[name].hugging_face.head_map.lacking
+    if FAMILIES[name].hugging_face.head_map.has_class(HEAD_CONVERSIONS[head].suffix)
 ]
 
 

@@ -15,6 +15,7 @@ from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.convert.read_write import find_converter
 from pretrain.convert.size_checks import check_model_sizes
+from pretrain.families.key_rules import Same, name_aliases, name_keys, select
 from pretrain.families.labels import read_labels
 from pretrain.publish.lost_rates import list_lost_rates
 from tests.pretrain.finetune.encoders import make_decoders, make_encoders
@@ -26,7 +27,7 @@ OLD = ("transfo-xl",)  # model types that transformers no longer has
 ALIASES = [
     (kind, alias)
     for kind, converter in CONVERTERS.items()
-    for alias in converter.family.require_hugging_face().aliases
+    for alias in name_aliases(converter.family.require_hugging_face().keys)
 ]
 REQUIRED = {  # what our model needs and is not their default
     "marian": {"activation_function": "relu", "scale_embedding": True, "decoder_start_token_id": 0},
@@ -46,21 +47,21 @@ def describe_defaults(kind):
 
 @pytest.mark.parametrize("kind", CONVERTERS)
 def test_every_alias_of_transformers_is_known(kind):
-    hf_map = CONVERTERS[kind].family.require_hugging_face()
-    keys = {key for _, key, _ in hf_map.fields}
+    rules = CONVERTERS[kind].family.require_hugging_face().keys
+    keys = name_keys(rules).values()
     if kind not in OLD:
         theirs = type(transformers.AutoConfig.for_model(kind)).attribute_map
-        assert {alias: key for alias, key in theirs.items() if key in keys} == hf_map.aliases
+        assert {alias: key for alias, key in theirs.items() if key in keys} == name_aliases(rules)
 
 
 @pytest.mark.parametrize(("kind", "alias"), ALIASES)
 def test_an_alias_is_read_as_its_key(kind, alias):
     converter = CONVERTERS[kind]
-    hf_map = converter.family.require_hugging_face()
-    key = hf_map.aliases[alias]
+    rules = converter.family.require_hugging_face().keys
+    key = name_aliases(rules)[alias]
     config = describe_defaults(kind)
     value = 2 * config[key]
-    twins = {twin: value for twin, original in hf_map.equal_keys.items() if original == key}
+    twins = {twin: value for twin, original in select(rules, Same) if original == key}
     expected = converter.from_hf_config(config | twins | {key: value})
     if kind not in OLD:
         size = {"d_head": expected.width // expected.num_heads} if kind == "xlnet" else {}
@@ -164,7 +165,7 @@ def test_a_number_of_labels_that_does_not_fit_is_refused(count, message):
 def test_a_width_that_does_not_divide_into_heads_is_named(kind, keys, message):
     hf_map = CONVERTERS[kind].family.require_hugging_face()
     config = CONVERTERS[kind].from_hf_config(describe_defaults(kind) | keys)
-    names = {ours: key for ours, key, _ in hf_map.fields}
+    names = name_keys(hf_map.keys)
     shapes = {str(number): (60_000,) for number in range(100)}
     with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
         check_model_sizes(config, names, shapes)

@@ -20,7 +20,7 @@ from models.layers.mlp import gelu, gelu_tanh
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert.read_write import open_model, write_model
-from pretrain.families.rules import EXACT_GELU, TANH_GELU
+from pretrain.families.key_rules import EXACT_GELU, TANH_GELU
 from tests.pretrain.finetune.encoders import draw_params, trained_vocabularies
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"

@@ -22,7 +22,6 @@ from pretrain.api.importing import make_initializer
 from pretrain.config import Run
 from pretrain.convert.read_write import write_model
 from pretrain.families import FAMILIES
-from pretrain.families.family_record import CLASSIFIER
 from pretrain.finetune.encoders import make_head_objective
 from pretrain.finetune.later_export import describe_refusal
 from pretrain.inference.tasks.predict_choices import ChoicePredictor
@@ -124,7 +123,7 @@ def test_a_run_is_checked_for_export_before_it_begins(vocabularies, monkeypatch)
     line = describe(ClassifierConfig(encoder=make_encoders()["bert"]))
     assert "a bert tokenizer needs" in line
     family = FAMILIES["gpt2"]
-    broken = dataclasses.replace(family.hugging_face.head_map, classifier=CLASSIFIER)
+    broken = dataclasses.replace(family.hugging_face.head_map, rules={})  # a map with a bias
     hf_map = dataclasses.replace(family.hugging_face, head_map=broken)
     family = dataclasses.replace(family, hugging_face=hf_map)
     monkeypatch.setattr("pretrain.families.gpt2.FAMILY", family)
