@@ -134,7 +134,7 @@ def describe_gaps(
     for start, begin, end in gapped.gaps:
         text.append(decode_stretch(vocabulary, ids[:last_end], ids[last_end:start]))
         last_end = start + end - begin
-        pieces = {"right": ids[start:last_end], "told": id_T[begin:end].tolist()}
+        pieces = {"target": ids[start:last_end], "prediction": id_T[begin:end].tolist()}
         texts = {
             name: decode_continuation(vocabulary, ids[:start], own) for name, own in pieces.items()
         }

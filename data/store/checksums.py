@@ -42,7 +42,7 @@ def check_sizes(folder: pathlib.Path, files: dict[str, dict[str, Any]]) -> None:
     """
     for name, entry in files.items():
         path = folder / name
-        size = get_file_size(path) if path.exists() else None
+        size = measure_regular_file(path) if path.exists() else None
         if size != entry["bytes"]:
             state = "is missing" if size is None else f"has {size:,} bytes"
             raise ValueError(
@@ -51,7 +51,7 @@ def check_sizes(folder: pathlib.Path, files: dict[str, dict[str, Any]]) -> None:
             )
 
 
-def get_file_size(path: pathlib.Path) -> int:
+def measure_regular_file(path: pathlib.Path) -> int:
     """Return the number of bytes of a local or remote file.
 
     Raises ValueError if it is local and not a regular file.

@@ -17,7 +17,7 @@ import google_crc32c
 import numpy as np
 
 from data.corpus.paths import as_path
-from data.store.checksums import get_file_size
+from data.store.checksums import measure_regular_file
 from data.store.writer import BLOCK_BYTES
 
 RANGE_BYTES = 1 << 16  # bytes of a request, a multiple of the bytes that have a checksum
@@ -30,7 +30,7 @@ RETRY_SECONDS = 0.25  # seconds before the second attempt; the pause is four tim
 def open_ranges(path: Any, dtype: np.dtype, count: int, sums: np.ndarray) -> "RangedArray":
     """Return the numbers of a remote file; arguments as of `RangedArray`."""
     read = functools.partial(read_range, str(path))
-    measure = functools.partial(get_file_size, path)
+    measure = functools.partial(measure_regular_file, path)
     return RangedArray(str(path), read, dtype, count, sums, measure)
 
 

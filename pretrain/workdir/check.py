@@ -28,8 +28,11 @@ FILLED_LATER = {
     *("checkpoints", "damaged", "vocabulary", "metrics.jsonl", "goodput.json"),
     "environment.jsonl",
 }
-# The keys of what it writes before.
-WRITTEN_BEFORE = {"source.json": {"fingerprint", "path"}, "left_out.json": {"told"}}
+# The keys of what it writes before, by one of several versions.
+WRITTEN_BEFORE = {
+    "source.json": ({"fingerprint", "path"},),
+    "left_out.json": ({"omissions"}, {"told"}),
+}
 # Files that other programs may put into an empty folder.
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
@@ -121,8 +124,8 @@ def has_finished_steps(workdir: epath.Path) -> bool:
 def _is_expected(path: pathlib.Path) -> bool:
     """Return whether a file or folder may be in a workdir without config.json."""
     if path.name in FILLED_LATER | WRITTEN_BEFORE.keys() and not _is_empty(path):
-        keys = WRITTEN_BEFORE.get(path.name)
-        return keys is not None and keys <= _read_object(epath.Path(path)).keys()
+        versions = WRITTEN_BEFORE.get(path.name, ())
+        return any(keys <= _read_object(epath.Path(path)).keys() for keys in versions)
     return (
         path.name.startswith(".")
         or path.name in LEFTOVERS | HARMLESS

@@ -13,6 +13,7 @@ from data.store.atomic import write_atomically
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 NAME = "samples.jsonl"
+OLD_KEYS = {"right": "target", "told": "prediction"}  # of a gap, before 0.3.0
 MAX_LINES = 100  # in the file; when it is full, every second line is dropped
 
 
@@ -27,8 +28,20 @@ def add_samples(path: epath.PathLike, line: dict[str, Any]) -> None:
 
 
 def read_samples(path: epath.PathLike) -> list[dict[str, Any]]:
-    """Return the lines of a file in the order of their steps; [] if there is no file."""
-    return report_step_lines(path, "samples", is_sound=has_samples)
+    """Return the lines of a file in the order of their steps; [] if there is no file.
+
+    A line of Cloze 0.2 has the keys of today.
+    """
+    lines = report_step_lines(path, "samples", is_sound=has_samples)
+    for line in lines:
+        for sample in line["samples"]:
+            sample["gaps"] = [_rename_keys(gap) for gap in sample["gaps"]]
+    return lines
+
+
+def _rename_keys(gap: dict[str, Any]) -> dict[str, Any]:
+    """Return a gap with the keys of today."""
+    return {OLD_KEYS.get(key, key): value for key, value in gap.items()}
 
 
 def has_samples(line: dict[str, Any]) -> bool:
@@ -39,10 +52,10 @@ def has_samples(line: dict[str, Any]) -> bool:
         and _is_list_of(str, sample.get("text"))
         and _is_list_of(dict, sample.get("gaps"))
         and all(
-            isinstance(gap.get("right"), str)
-            and isinstance(gap.get("told"), str)
+            isinstance(gap.get("target"), str)
+            and isinstance(gap.get("prediction"), str)
             and isinstance(gap.get("probability", ""), int | float | None)
-            for gap in sample["gaps"]
+            for gap in map(_rename_keys, sample["gaps"])
         )
         for sample in samples
     )
@@ -57,17 +70,19 @@ def group_by_row(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the content of a file grouped by row, as an HTML report shows it.
 
     Returns:
-      {"steps": [N], "rows": [{"text", "right", "told"}]}, one entry for each different row.
-      "right" has the original word of each gap. "told" has, for each step, the predicted
-      [word, probability] of each gap, or None if the row was not sampled at that step.
+      {"steps": [N], "rows": [{"text", "targets", "predictions"}]}, one entry for each different
+      row. "targets" has the original word of each gap. "predictions" has, for each step, the
+      predicted [word, probability] of each gap, or None if the row was not sampled at that step.
     """
     rows = {}
     for n, line in enumerate(lines):
         for sample in line["samples"]:
-            right = [gap["right"] for gap in sample["gaps"]]
+            targets = [gap["target"] for gap in sample["gaps"]]
             row = rows.setdefault(
-                (*sample["text"], *right),
-                {"text": sample["text"], "right": right, "told": [None] * len(lines)},
+                (*sample["text"], *targets),
+                {"text": sample["text"], "targets": targets, "predictions": [None] * len(lines)},
             )
-            row["told"][n] = [[gap["told"], gap["probability"]] for gap in sample["gaps"]]
+            row["predictions"][n] = [
+                [gap["prediction"], gap["probability"]] for gap in sample["gaps"]
+            ]
     return {"steps": [line["step"] for line in lines], "rows": list(rows.values())}

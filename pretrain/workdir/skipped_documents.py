@@ -14,7 +14,7 @@ from data.store.omissions import describe_omissions
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.check import has_finished_steps
 
-NAME = "left_out.json"
+NAME, OLD_KEY = "left_out.json", "told"  # the key of its text before 0.3.0
 
 
 def check_skipped_documents(store: Source, workdir: epath.Path, allow_changes: bool) -> None:
@@ -26,7 +26,10 @@ def check_skipped_documents(store: Source, workdir: epath.Path, allow_changes: b
         return
     path = workdir / NAME
     try:
-        before = json.loads(path.read_text())["told"] if path.exists() else describe_omissions(None)
+        before = describe_omissions(None)
+        if path.exists():
+            record = json.loads(path.read_text())
+            before = record["omissions" if "omissions" in record else OLD_KEY]
     except (ValueError, TypeError, KeyError) as error:
         raise ConfigError(
             f"{path} cannot be read, so the documents that the run skipped are not known; remove "
@@ -53,4 +56,4 @@ def write_skipped_documents(store: Source, workdir: epath.Path) -> None:
         split: numbers.tolist()
         for split, numbers in getattr(store, "skipped_documents", {}).items()
     }
-    write_atomically(path, json.dumps({"told": describe_omissions(store), **documents}) + "\n")
+    write_atomically(path, json.dumps({"omissions": describe_omissions(store), **documents}) + "\n")

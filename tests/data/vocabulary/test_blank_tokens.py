@@ -54,7 +54,10 @@ def test_gaps(vocabulary):
         vocabulary, gaps.Gapped(ids, [(3, 0, 1), (5, 1, 2)]), np.array(ids[4:6]), np.full(2, 0.5)
     )
     assert found["text"] == ["数学", " ", "本"]
-    assert [(gap["right"], gap["told"]) for gap in found["gaps"]] == [("。", "␣"), ("日", "日")]
+    assert [(gap["target"], gap["prediction"]) for gap in found["gaps"]] == [
+        ("。", "␣"),
+        ("日", "日"),
+    ]
 
 
 def test_a_probability_that_is_not_a_number_is_null(vocabulary):

@@ -123,7 +123,7 @@ def write_run(workdir, count):
     )
     environment_file.add_start(workdir, 0, make_mesh(Mesh(-1)), 1, 1e12, 1e13)
     for step in (10, 20):
-        gaps = [{"right": LONG, "told": "…s", "probability": 0.12}] * 8
+        gaps = [{"target": LONG, "prediction": "…s", "probability": 0.12}] * 8
         samples_file.add_samples(
             workdir / samples_file.NAME,
             {

@@ -71,7 +71,7 @@ def test_a_diverged_run_has_a_page(tmp_path):
     write_rows(workdir, 10, limit=float("inf"))
     with open(workdir / "metrics.jsonl", "a") as file:
         file.write('{"step": 11, "loss": NaN, "heldout_loss": NaN}\n{"step": 12, "loss": "x"}\n')
-    gaps = '{"right": "dog", "told": "cat", "probability": NaN}'
+    gaps = '{"target": "dog", "prediction": "cat", "probability": NaN}'
     (workdir / samples_file.NAME).write_text(
         f'{{"step": 10, "samples": [{{"text": ["The", ""], "gaps": [{gaps}]}}]}}\n'
     )
@@ -79,7 +79,7 @@ def test_a_diverged_run_has_a_page(tmp_path):
     text, (run,) = read_page_data(path)
     assert "NaN" not in text.split("</script>")[0]
     assert run["facts"]["steps"] == 12 and run["curves"][0]["train"][0][-1] == 10
-    assert run["samples"]["rows"][0]["told"] == [[["cat", None]]]
+    assert run["samples"]["rows"][0]["predictions"] == [[["cat", None]]]
     assert run["config"]["limit"] is None
 
 
@@ -91,7 +91,7 @@ def test_a_name_that_is_not_utf_8_is_on_the_page(tmp_path):
     assert read_page_data(path)[1][0]["config"]["store"] == store
 
 
-GAP = {"right": "dog", "told": "cat", "probability": 0.5}
+GAP = {"target": "dog", "prediction": "cat", "probability": 0.5}
 SAMPLES = [{"text": ["The", ""], "gaps": [GAP]}]
 
 
@@ -103,8 +103,8 @@ SAMPLES = [{"text": ["The", ""], "gaps": [GAP]}]
         [{"text": "The", "gaps": [GAP]}],
         [{"text": ["The", 3], "gaps": [GAP]}],
         [{"text": ["The", ""]}],
-        [{"text": ["The", ""], "gaps": [GAP | {"told": None}]}],
-        [{"text": ["The", ""], "gaps": [{"told": "cat", "probability": 0.5}]}],
+        [{"text": ["The", ""], "gaps": [GAP | {"prediction": None}]}],
+        [{"text": ["The", ""], "gaps": [{"prediction": "cat", "probability": 0.5}]}],
     ],
 )
 def test_samples_of_another_form_are_damaged_lines(tmp_path, samples, capsys):
@@ -193,7 +193,7 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     (tmp_path / "b" / "w" / "goodput.json").write_text(
         json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}})
     )
-    gaps = [{"right": "dog", "told": "<b>cat</b>", "probability": 0.25}]
+    gaps = [{"target": "dog", "prediction": "<b>cat</b>", "probability": 0.25}]
     samples_file.add_samples(
         tmp_path / "b" / "w" / samples_file.NAME,
         {"step": 10, "samples": [{"text": ["The", "barks."], "gaps": gaps}]},
@@ -243,7 +243,7 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     assert first["config"]["train.steps"] == 1000 and second["config"]["train.steps"] == 10
     assert first["samples"] == {"steps": [], "rows": []} and second["samples"]["steps"] == [10]
     assert second["samples"]["rows"] == [
-        {"text": ["The", "barks."], "right": ["dog"], "told": [[["<b>cat</b>", 0.25]]]}
+        {"text": ["The", "barks."], "targets": ["dog"], "predictions": [[["<b>cat</b>", 0.25]]]}
     ]
     # No text of a run is executed or fetched.
     assert (

@@ -83,11 +83,11 @@ def test_closed_gaps_give_the_held_out_text(open_run_of, name, store):
         closed = "".join(
             text + gap
             for text, gap in zip(
-                found["text"], [*(gap["right"] for gap in found["gaps"]), ""], strict=True
+                found["text"], [*(gap["target"] for gap in found["gaps"]), ""], strict=True
             )
         )
         assert closed.replace("␣", " ").split() == vocabulary.decode(gapped.ids).split()
-        assert all(gap["told"] == gap["right"] for gap in found["gaps"])
+        assert all(gap["prediction"] == gap["target"] for gap in found["gaps"])
         assert [gap["probability"] for gap in found["gaps"]] == [
             round(0.5 ** (end - begin), 4) for _, begin, end in gapped.gaps
         ]
@@ -161,7 +161,7 @@ def test_reported_predictions_are_the_models_own(open_run_of, name, store, mesh,
         gapped = sampler.gapped_rows[b]
         assert len(sample["gaps"]) == len(gapped.gaps) > 0
         for gap, (at, begin, end) in zip(sample["gaps"], gapped.gaps):
-            assert gap["told"] == gaps.decode_continuation(
+            assert gap["prediction"] == gaps.decode_continuation(
                 heldout.vocabulary,
                 gapped.ids[:at],
                 chance_BTV[b, begin:end].argmax(axis=-1).tolist(),
@@ -183,7 +183,7 @@ def test_the_file_drops_repeated_steps_and_is_bounded(tmp_path):
     path = tmp_path / samples_file.NAME
 
     def make_line(step, word="fox"):
-        gap = {"right": "dog", "told": word, "probability": 0.5}
+        gap = {"target": "dog", "prediction": word, "probability": 0.5}
         return {"step": step, "samples": [{"text": ["a", "b\u2028"], "gaps": [gap]}]}
 
     assert samples_file.read_samples(path) == []
@@ -204,8 +204,22 @@ def test_the_file_drops_repeated_steps_and_is_bounded(tmp_path):
     )
 
 
+def test_the_keys_of_older_files_are_read(tmp_path):
+    path = tmp_path / samples_file.NAME
+    older = {"right": "dog", "told": "fox", "probability": 0.5}
+    path.write_text(
+        json.dumps({"step": 1, "samples": [{"text": ["a", ""], "gaps": [older]}]}) + "\n"
+    )
+    newer = {"target": "dog", "prediction": "cat", "probability": 0.25}
+    samples_file.add_samples(path, {"step": 2, "samples": [{"text": ["a", ""], "gaps": [newer]}]})
+    rows = samples_file.group_by_row(samples_file.read_samples(path))["rows"]
+    assert rows == [
+        {"text": ["a", ""], "targets": ["dog"], "predictions": [[["fox", 0.5]], [["cat", 0.25]]]}
+    ]
+
+
 def test_samples_of_different_rows_are_separate():
-    gap = lambda right, predicted: {"right": right, "told": predicted, "probability": 0.5}  # noqa: E731
+    gap = lambda target, predicted: {"target": target, "prediction": predicted, "probability": 0.5}  # noqa: E731
     lines = [
         {
             "step": 1,
@@ -220,7 +234,7 @@ def test_samples_of_different_rows_are_separate():
     assert found == {
         "steps": [1, 2],
         "rows": [
-            {"text": ["a", ""], "right": ["x"], "told": [[["y", 0.5]], [["x", 0.5]]]},
-            {"text": ["b", ""], "right": ["x"], "told": [[["x", 0.5]], None]},
+            {"text": ["a", ""], "targets": ["x"], "predictions": [[["y", 0.5]], [["x", 0.5]]]},
+            {"text": ["b", ""], "targets": ["x"], "predictions": [[["x", 0.5]], None]},
         ],
     }
