@@ -475,6 +475,49 @@ def test_configurations_and_help_need_no_jax_and_no_tokenizers():
     assert done.stdout.endswith("set()\n"), done.stdout
 
 
+# What a BERT needs to train: its configuration, record, loss and model, and ...
+LOADED = """
+import sys, models, PARTS
+from pretrain.config import load
+from pretrain.families import find_family
+from pretrain.training.losses import make_loss
+run = load("bert_base")
+find_family(run.model), make_loss(run.data.objective), models.build(run.model)
+for name, module in sys.modules.items():
+    if name.split(".")[0] in ("pretrain", "data", "models", "configs") and module.__file__:
+        print(name, open(module.__file__).read().count("\\n"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "files", "lines"),
+    [
+        ("pretrain.training.program, data.pipeline, data.store.kinds", 130, 15_500),  # ... a step
+        ("pretrain.training.loop", 200, 25_000),  # ... the whole loop
+    ],
+    ids=["step", "loop"],
+)
+def test_a_bert_imports_only_what_it_uses(parts, files, lines):
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED.replace("PARTS", parts)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = dict(line.split() for line in done.stdout.splitlines())
+    unused = (
+        "data.music",
+        "data.images",
+        "data.examples",
+        "data.inspection",
+        "pretrain.evaluation",
+    )
+    rare = ("models.layers.block_sparse", "models.layers.long_rows", "models.layers.relative")
+    assert not [name for name in found if is_within(name, (*unused, *rare))]
+    assert len(found) <= files and sum(map(int, found.values())) <= lines
+
+
 def test_the_data_side_never_loads_jax():
     code = "import sys, data.pipeline, data.prepare.build, data.inspection.batch_report, data.corpus.sources; print('jax' in sys.modules)"
     done = subprocess.run(

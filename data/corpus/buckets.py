@@ -9,9 +9,11 @@ import pathlib
 import threading
 from typing import Any
 
-from data.corpus.network import find_unreachable
 from data.corpus.paths import as_path, check_scheme, is_remote
+from data.members import call_later
 from data.tensorflow_import import REMEDY, has_module
+
+find_unreachable = call_later("data.corpus.network:find_unreachable")
 
 HOSTS = ("storage.googleapis.com", "www.googleapis.com")
 FIRST_SECONDS, TIMEOUT = 1.0, 60.0  # until the network is tried, and until the check is given up

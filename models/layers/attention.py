@@ -11,9 +11,8 @@ import jax
 
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Initializer, ModuleFactory
-from models.layers.masks import Mask
+from models.layers.masks import Mask, PairBias
 from models.layers.ops import PLAIN, Ops
-from models.layers.relative.distance_bias import DistanceBias
 from models.layers.rotary import Rotation, rotate
 
 
@@ -41,7 +40,7 @@ class Attention(nn.Module):
         memory_BMD: jax.Array | None = None,
         train: bool = False,
         mask: Mask | jax.Array | None = None,
-        bias: jax.Array | DistanceBias | None = None,
+        bias: jax.Array | PairBias | None = None,
         relative: Any = None,
         projection: Any = None,
         rotation: Rotation | None = None,
@@ -53,7 +52,7 @@ class Attention(nn.Module):
           memory_BMD: activations from which keys and values are computed; x itself by default.
           train: whether the attention weights are dropped out.
           mask: a `Mask`, or bool broadcastable to [B, H, L, M], True where a query may attend.
-          bias: float broadcastable to [B, H, L, M], or a `DistanceBias`; added to the scores.
+          bias: float broadcastable to [B, H, L, M], or a `PairBias`; added to the scores.
           relative: what the methods of a subclass need, such as embeddings of distances.
           projection: what `project_source` of a subclass needs and all layers share.
           rotation: rotary positions, by which queries and keys are turned.
@@ -115,8 +114,8 @@ class Attention(nn.Module):
         self,
         q_BLHK: jax.Array,
         mask: Mask | jax.Array | None,
-        bias: jax.Array | DistanceBias | None,
+        bias: jax.Array | PairBias | None,
         relative: Any,
-    ) -> tuple[jax.Array, jax.Array | DistanceBias | None]:
+    ) -> tuple[jax.Array, jax.Array | PairBias | None]:
         """Return the queries and the bias of the scores, to which a subclass may add terms."""
         return q_BLHK, bias

@@ -125,6 +125,27 @@ class SparsePattern:
             keys = self.stride + (0 if self.part == "first" else num_blocks * self.summary)
         return num_blocks * self.stride * keys
 
+    def attend(
+        self,
+        q_BLHK: jax.Array,
+        k_BLHK: jax.Array,
+        v_BLHK: jax.Array,
+        *,
+        segment_ids: tuple[jax.Array, jax.Array] | None = None,
+        scale: float | None = None,
+        drop: Callable[[jax.Array], jax.Array] | None = None,
+    ) -> jax.Array:
+        """Return `attend_in_blocks` of this pattern."""
+        return attend_in_blocks(
+            q_BLHK,
+            k_BLHK,
+            v_BLHK,
+            pattern=self,
+            segment_ids=segment_ids,
+            scale=scale,
+            drop=drop,
+        )
+
 
 class KeyGroup(NamedTuple):
     """Keys that `attend_in_blocks` scores with one matmul.

@@ -5,16 +5,35 @@ An attention kernel can then skip what is masked, and never holds an array of al
 B batch   L query length   M key length   H heads
 """
 
+from __future__ import annotations
+
+import importlib
 from functools import reduce
+from typing import TYPE_CHECKING
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from models.layers.block_sparse import SparsePattern
 from models.layers.cache import DecodingStep
-from models.layers.long_rows.key_chunks import KeyChunks
+
+if TYPE_CHECKING:
+    from models.layers.block_sparse import SparsePattern
+    from models.layers.long_rows.key_chunks import KeyChunks
+
+
+class PairBias(flax.struct.PyTreeNode):
+    """A bias of the scores that is represented by its terms instead of an array of all pairs."""
+
+    def make_dense(self) -> jax.Array:
+        """Return the bias of each pair, float32 [B, H, L, M]."""
+        raise NotImplementedError
+
+
+def make_dense_bias(bias: jax.Array | PairBias | None) -> jax.Array | None:
+    """Return a bias as an array that broadcasts to [B, H, L, M]."""
+    return bias.make_dense() if isinstance(bias, PairBias) else bias
 
 
 class Mask(flax.struct.PyTreeNode):
@@ -123,9 +142,9 @@ class Mask(flax.struct.PyTreeNode):
             return None
         half = self.window // 2 if self.window else 0
         if half and not self.causal and 3 * half < L and not self.offset:
-            return SparsePattern("local", half, part="first")
+            return make_band("local", half)
         if self.causal and self.window is not None and 2 * self.window < L and not self.offset:
-            return SparsePattern("banded", self.window, part="first")
+            return make_band("banded", self.window)
         return self.pattern
 
     def count_scored_pairs(self, L: int, M: int) -> int:
@@ -135,7 +154,7 @@ class Mask(flax.struct.PyTreeNode):
         pattern = self.find_block_pattern(L, M)
         return pattern.count_scored_pairs(L) if pattern else L * M
 
-    def take_queries(self, start: int, stop: int) -> "Mask":
+    def take_queries(self, start: int, stop: int) -> Mask:
         """Return the mask of the queries from `start` to `stop`, without a decoding step."""
 
         def take(pair: tuple[jax.Array, jax.Array] | None) -> tuple[jax.Array, jax.Array] | None:
@@ -207,6 +226,12 @@ class Mask(flax.struct.PyTreeNode):
             is_before_BLM = key_ranks_BM[:, None, :] < query_ranks_BL[:, :, None]
             masks.append((is_before_BLM | is_own_LM)[:, None])
         return reduce(jnp.logical_and, masks) if masks else None
+
+
+def make_band(kind: str, stride: int) -> SparsePattern:
+    """Return the pattern of a window, "banded" or "local"; models without a window import none."""
+    module = importlib.import_module(f"{__package__}.block_sparse")
+    return module.SparsePattern(kind, stride, part="first")
 
 
 def make_padding_mask(

@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from models.layers.block_sparse import attend_in_blocks
-from models.layers.long_rows.key_chunks import attend_in_chunks
-from models.layers.masks import Mask
-from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
+from models.layers.masks import Mask, PairBias, make_dense_bias
 
 
 def apply_linear(
@@ -136,7 +133,7 @@ def weigh_values(weights_BHLM: jax.Array, v_BMHK: jax.Array) -> jax.Array:
 
 
 def mask_scores(
-    scores_BHLM: jax.Array, mask: Mask | jax.Array | None, bias: jax.Array | DistanceBias | None
+    scores_BHLM: jax.Array, mask: Mask | jax.Array | None, bias: jax.Array | PairBias | None
 ) -> jax.Array:
     """Return scores + bias where `mask` is True and the least float elsewhere, float32.
 
@@ -159,7 +156,7 @@ def attend(
     v_BMHK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
-    bias: jax.Array | DistanceBias | None = None,
+    bias: jax.Array | PairBias | None = None,
     scale: float | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
     score: Callable[..., jax.Array] = compute_scores,
@@ -175,7 +172,7 @@ def attend(
       k_BMHK: the keys.
       v_BMHK: the values.
       mask: a `Mask`, or bool broadcastable to [B, H, L, M]; True where a query may attend to a key.
-      bias: float broadcastable to [B, H, L, M], or a `DistanceBias`; added to the scores.
+      bias: float broadcastable to [B, H, L, M], or a `PairBias`; added to the scores.
       scale: factor of the scores; K ** -0.5 by default.
       drop: a `models.layers.dropout.KeyedDropout` of the attention weights, or None.
       score: a function with the signature of `compute_scores`.
@@ -190,14 +187,10 @@ def attend(
     L, M = q_BLHK.shape[1], k_BMHK.shape[1]
     if isinstance(mask, Mask) and bias is None and (pattern := mask.find_block_pattern(L, M)):
         ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
-        return attend_in_blocks(
-            q_BLHK, k_BMHK, v_BMHK, pattern=pattern, segment_ids=ids, scale=scale, drop=drop
-        )
+        return pattern.attend(q_BLHK, k_BMHK, v_BMHK, segment_ids=ids, scale=scale, drop=drop)
     if isinstance(mask, Mask) and mask.chunks is not None and mask.step is None and bias is None:
         ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
-        return attend_in_chunks(
-            q_BLHK, k_BMHK, v_BMHK, chunks=mask.chunks, segment_ids=ids, scale=scale, drop=drop
-        )
+        return mask.chunks.attend(q_BLHK, k_BMHK, v_BMHK, segment_ids=ids, scale=scale, drop=drop)
     factor: float = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
     scores_BHLM = score(q_BLHK, k_BMHK)
     return average(mask_scores(scores_BHLM * factor, mask, bias), v_BMHK, drop)

@@ -9,12 +9,14 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from models.layers.adaptive_softmax import ClusterLogits
+if TYPE_CHECKING:
+    from models.layers.adaptive_softmax import ClusterLogits
 
 # Largest number of scores that one row of a batch holds at a time. Rows with more are scored in
 # chunks: GPT-2's 1,024 x 50,257 scores in 17 of them, on a CPU.
@@ -94,7 +96,7 @@ def cross_entropy(
         2016, section 7).
       take: `take_scores`, or `take_scores_on_gpu`.
     """
-    if isinstance(logits_V, ClusterLogits):
+    if not isinstance(logits_V, jax.Array | np.ndarray):  # an adaptive softmax's
         if not smoothing:
             return _compute_cluster_entropy(logits_V, targets, weights, take)
         logits_V = logits_V.compute_log_probs()
@@ -193,7 +195,7 @@ def token_cross_entropy(
     """
     B, T, _ = y_BTD.shape
     shape = jax.eval_shape(logits, y_BTD[:, :1])
-    V = shape.vocab if isinstance(shape, ClusterLogits) else shape.shape[-1]
+    V = shape.shape[-1] if isinstance(shape, jax.ShapeDtypeStruct) else shape.vocab
     n = min(math.ceil(T * V / max_scores), T)
     if n <= 1:
         return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing, take)

@@ -46,6 +46,27 @@ class KeyChunks(flax.struct.PyTreeNode):
         rounds = 1 if self.buckets_BHRL is None else self.buckets_BHRL.shape[2]
         return rounds * -(-L // self.multiple) * self.multiple * 2 * self.size
 
+    def attend(
+        self,
+        q_BLHK: jax.Array,
+        k_BLHK: jax.Array,
+        v_BLHK: jax.Array,
+        *,
+        segment_ids: tuple[jax.Array, jax.Array] | None = None,
+        scale: float | None = None,
+        drop: Callable[[jax.Array], jax.Array] | None = None,
+    ) -> jax.Array:
+        """Return `attend_in_chunks` of these chunks."""
+        return attend_in_chunks(
+            q_BLHK,
+            k_BLHK,
+            v_BLHK,
+            chunks=self,
+            segment_ids=segment_ids,
+            scale=scale,
+            drop=drop,
+        )
+
 
 def sort_positions(
     buckets_BHRP: jax.Array, segment_ids_BP: jax.Array | None

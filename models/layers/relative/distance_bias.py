@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.cache import DecodingStep
+from models.layers.masks import PairBias
 
 
 class TextScores(flax.struct.PyTreeNode):
@@ -46,7 +47,7 @@ class TextScores(flax.struct.PyTreeNode):
         return jnp.where(is_other_BLN[:, None], self.other_BHL[..., None], self.same_BHL[..., None])
 
 
-class DistanceBias(flax.struct.PyTreeNode):
+class DistanceBias(PairBias):
     """A bias of the scores, scale * (q_i r_(i - j) + the term of the texts).
 
     Query l < S is at position N - S + l of the keys.
@@ -112,11 +113,6 @@ class DistanceBias(flax.struct.PyTreeNode):
             term_BHLN = jnp.concatenate([term_BHLN, others_BHPN], axis=2)
         term_BHLN *= self.scale
         return term_BHLN if self.texts is None else term_BHLN + self.texts.make_dense() * self.scale
-
-
-def make_dense_bias(bias: jax.Array | DistanceBias | None) -> jax.Array | None:
-    """Return a bias as an array that broadcasts to [B, H, L, N]."""
-    return bias.make_dense() if isinstance(bias, DistanceBias) else bias
 
 
 def score_distances(q_BLHK: jax.Array, r_RHK: jax.Array) -> jax.Array:

@@ -18,8 +18,7 @@ import jax
 from jax.sharding import Mesh
 
 from models.layers.dropout import KeyedDropout
-from models.layers.masks import Mask
-from models.layers.relative.distance_bias import DistanceBias
+from models.layers.masks import Mask, PairBias
 from pretrain.kernels.attention.plain.attention_parts import attend_in_parts
 from pretrain.kernels.attention.plain.softmax import attend, move_shared_dropout
 from pretrain.mesh.sharding import AXES
@@ -219,7 +218,7 @@ def make_attend(
         v_BMHK: jax.Array,
         *,
         mask: Mask | jax.Array | None = None,
-        bias: jax.Array | DistanceBias | None = None,
+        bias: jax.Array | PairBias | None = None,
         scale: float | None = None,
         drop: KeyedDropout | None = None,
     ) -> jax.Array:

@@ -15,8 +15,8 @@ import numpy as np
 from jax.sharding import Mesh
 
 from models.layers.dropout import KeyedDropout
-from models.layers.masks import Mask
-from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
+from models.layers.masks import Mask, make_dense_bias
+from models.layers.relative.distance_bias import DistanceBias
 
 MIN_COMPUTE_CAPABILITY = 8  # Ampere; a T4 has 7.5
 MAX_CALLS = 1 << 14  # of one program, with scales that differ

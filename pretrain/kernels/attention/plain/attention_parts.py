@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.dropout import KeyedDropout
-from models.layers.masks import Mask
-from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
+from models.layers.masks import Mask, PairBias, make_dense_bias
 from pretrain.kernels.attention.plain.softmax import attend, move_shared_dropout
 from pretrain.kernels.hash_dropout import drop_by_hash, take_dropout_part
 
@@ -31,7 +30,7 @@ def attend_in_parts(
     v_BMHK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
-    bias: jax.Array | DistanceBias | None = None,
+    bias: jax.Array | PairBias | None = None,
     scale: float | None = None,
     drop: KeyedDropout | None = None,
 ) -> jax.Array:

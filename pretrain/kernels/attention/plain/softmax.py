@@ -13,8 +13,7 @@ import jax.numpy as jnp
 
 from models.layers import ops
 from models.layers.dropout import KeyedDropout
-from models.layers.masks import Mask
-from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
+from models.layers.masks import Mask, PairBias, make_dense_bias
 from pretrain.kernels.attention.plain.attention_products import (
     compute_scores,
     compute_weigh_values_gradients,
@@ -101,7 +100,7 @@ def attend(
     v_BMHK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
-    bias: jax.Array | DistanceBias | None = None,
+    bias: jax.Array | PairBias | None = None,
     scale: float | None = None,
     drop: KeyedDropout | None = None,
 ) -> jax.Array:
@@ -127,7 +126,7 @@ def move_shared_dropout(
     q_BLHK: jax.Array,
     v_BMHK: jax.Array,
     mask: Mask | jax.Array | None,
-    bias: jax.Array | DistanceBias | None,
+    bias: jax.Array | PairBias | None,
     drop: KeyedDropout | None,
 ) -> tuple[jax.Array, KeyedDropout | None]:
     """Return the values and the dropout of the weights that is left to apply.

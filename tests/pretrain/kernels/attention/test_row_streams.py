@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from models.layers.masks import Mask
-from models.layers.relative.distance_bias import DistanceBias, make_dense_bias
+from models.layers.masks import Mask, make_dense_bias
+from models.layers.relative.distance_bias import DistanceBias
 from pretrain.config import Mesh
 from pretrain.kernels.attention.plain.softmax import attend
 from pretrain.kernels.attention.row.call import attend_local_rows
