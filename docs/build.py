@@ -3,11 +3,13 @@
 `--serve` shows it at http://localhost:8000; `--serve 8080` takes another port.
 
 The site has the tree of the repository: README.md is its first page, and a link that leaves docs/,
-to a page of figures, leads to a copy of that page. A link to source leads to a page that shows it.
+to a page of figures, leads to a copy of that page. A link to source leads to a page that shows it,
+a notebook with its stored outputs and pictures.
 So one set of relative links serves the repository and the site. mkdocs.yml names the pages of the
 menu.
 """
 
+import json
 import pathlib
 import re
 import shutil
@@ -20,7 +22,7 @@ SOURCE = ROOT / "runs" / "site_source"  # mkdocs.yml names it, too
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md")
 # {suffix of a source file: the language in which its page highlights it}
 SOURCES = {".py": "python", ".sh": "bash", ".toml": "toml", ".cfg": "ini"}
-SOURCES |= {".txt": "text", ".cff": "yaml"}
+SOURCES |= {".txt": "text", ".cff": "yaml", ".ipynb": "python"}
 PORT = 8000
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"`[^`\n]*`")
@@ -67,11 +69,33 @@ def copy_files(files: set[pathlib.Path], target: pathlib.Path) -> None:
 
 def show_source(path: pathlib.Path) -> str:
     """Return a page that shows a source file."""
-    text, fence = path.read_text(), "````"
+    if path.suffix == ".ipynb":
+        return show_notebook(json.loads(path.read_text())["cells"])
+    name = path.relative_to(ROOT).as_posix()
+    return f"# {name}\n\n{format_block(path.read_text(), SOURCES[path.suffix])}\n"
+
+
+def show_notebook(cells: list[dict]) -> str:
+    """Return a page with the cells of a notebook, their outputs and their pictures."""
+    parts = []
+    for cell in cells:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else format_block(source, "python"))
+        for output in cell.get("outputs", ()):
+            if picture := output.get("data", {}).get("image/png"):
+                data = "".join("".join(picture).split())
+                parts.append(f"![output of the cell](data:image/png;base64,{data})")
+            elif "text" in output:
+                parts.append(format_block("".join(output["text"]), "text"))
+    return "\n\n".join(parts) + "\n"
+
+
+def format_block(text: str, language: str) -> str:
+    """Return a block of code whose fence is not in it."""
+    fence = "````"
     while fence in text:
         fence += "`"
-    name = path.relative_to(ROOT).as_posix()
-    return f"# {name}\n\n{fence}{SOURCES[path.suffix]}\n{text.rstrip()}\n{fence}\n"
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
 
 
 def link_source_pages(text: str) -> str:

@@ -158,4 +158,6 @@ def test_the_site_is_built_without_warnings(tmp_path):
     home = (ROOT / "runs/site/index.html").read_text()
     assert "Not yet" in home and (ROOT / "runs/site/docs/quickstart/index.html").exists()
     assert "BertForPretraining" in (ROOT / "runs/site/models/bert.py/index.html").read_text()
+    notebook = (ROOT / "runs/site/docs/notebooks/own_text.ipynb/index.html").read_text()
+    assert "data:image/png;base64," in notebook and "step 300/300" in notebook
     assert done.stdout.endswith(f"{ROOT / 'runs/site/index.html'}\n")
