@@ -77,6 +77,7 @@ def test_gradients_are_those_of_the_equations_with_dropout(plain, ops):
         np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * np.abs(b).max())
 
 
+@pytest.mark.more
 def test_layers_that_are_not_scanned_have_the_same_gradients(plain):
     params, (expected, expected_grads) = plain
     unrolled = make_gradient(dataclasses.replace(CONFIG, scan=False), INVERTED)

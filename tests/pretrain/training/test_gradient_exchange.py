@@ -114,7 +114,7 @@ def on_one_device():
     return {}
 
 
-@pytest.mark.held_by("bert_pairs-(4, 2)-2", "t5-(8, 1)-1")
+@pytest.mark.held_by("bert_pairs-(4, 2)-2")
 @pytest.mark.parametrize(("name", "sizes", "microbatches"), CASES + MORE, ids=str)
 def test_parameters_and_dropout_are_those_of_one_device(
     request, random_batch, on_one_device, name, sizes, microbatches

@@ -144,6 +144,7 @@ def say(capsys, *words):
     return status, printed.out + printed.err
 
 
+@pytest.mark.more
 def test_a_classifier_begins_with_the_parameters_of_masked_patches(store, tmp_path, capsys):
     masked, labels = tmp_path / "masked", tmp_path / "labels"
     paths = {"masked": make_run(store, steps=4)}

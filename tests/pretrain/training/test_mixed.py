@@ -165,6 +165,7 @@ def test_masked_rows_are_read_from_both_sides_and_causal_rows_are_not(hybrid):
     np.testing.assert_array_equal(picked, compute_states(one, **everywhere)[[7, 2, 0]])
 
 
+@pytest.mark.more
 def test_parameters_agree_on_a_mesh_and_over_microbatches(hybrid, two_sources):
     run = dataclasses.replace(
         hybrid, model=dataclasses.replace(hybrid.model, dropout=0.0, attention_dropout=0.0)

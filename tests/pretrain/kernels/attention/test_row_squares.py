@@ -66,6 +66,7 @@ def test_it_is_attend(name, L, M, lengths, rate):
     )
 
 
+@pytest.mark.more
 @settings(max_examples=2, deadline=None)
 @given(
     L=st.integers(1, 60),

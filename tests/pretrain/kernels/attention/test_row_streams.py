@@ -230,6 +230,7 @@ def test_a_long_row_of_both_streams_has_no_obstacle():
     assert find_row_obstacle(q, k, mask, bias, make_drop(), mesh) is None
 
 
+@pytest.mark.more
 def test_ranks_alone_are_attend():
     """Without a bias: more queries than keys, of which some are after the last key."""
     L, N = 40, 30
