@@ -39,7 +39,7 @@ from data.objectives import Classification
 from data.store.atomic import write_atomically
 from pretrain.evaluation.task_metrics import compute_metrics
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.workdir import Workdir
 
 if TYPE_CHECKING:
     from data.config import Data
@@ -165,7 +165,7 @@ def measure_task(
     workdir.mkdir(parents=True, exist_ok=True)
     run_verb(arguments, args.work / f"{name}-{start}.log")
     scores = json.loads((workdir / "scores.json").read_text())
-    runs, run = list(scores["runs"].items()), read_run(workdir / "seed-0")
+    runs, run = list(scores["runs"].items()), Workdir.open(workdir / "seed-0").run
     names, also = [metric for metric in run.evaluate.metrics if metric in METRIC_LABELS], []
     if task.also:
         for path, best in runs:
@@ -200,7 +200,7 @@ def describe_encoder(args: argparse.Namespace) -> dict[str, Any]:
                 ["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log"
             )
         )
-        run = read_run(args.encoder)
+        run = Workdir.open(args.encoder).run
         rows = metrics_file.read_metrics(args.encoder / "metrics.jsonl")
         tokens = sum(row["tokens"] for row in rows if row["step"] <= scores["step"])
         origin = {"name": str(args.encoder), "made": args.made, "note": args.note}

@@ -25,8 +25,8 @@ from pretrain.mesh.sharding import make_mesh
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.state import create_state
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 
 def serve_requests() -> dict[str, Any]:
@@ -35,7 +35,7 @@ def serve_requests() -> dict[str, Any]:
     The step function runs `steps` training steps and returns their seconds and losses.
     """
     workdir, encoder, *overrides = sys.argv[1:]
-    run = override_run(read_run(workdir), ["model.encoder.scan=false", *overrides])
+    run = override_run(Workdir.open(workdir).run, ["model.encoder.scan=false", *overrides])
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     params, _ = make_initial_params(run, open_trained(encoder), "head")

@@ -73,10 +73,10 @@ def write_inputs(
     from data.store.reader import Store
     from pretrain.convert.read_write import write_model
     from pretrain.finetune.start import make_initial_params
-    from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.trained import open_trained
+    from pretrain.workdir.workdir import Workdir
 
-    run, pretrained = read_run(workdir), open_trained(encoder)
+    run, pretrained = Workdir.open(workdir).run, open_trained(encoder)
     store = Store.open(run.data.store)
     params, _ = make_initial_params(run, pretrained, "head")
     folder.mkdir(parents=True, exist_ok=True)

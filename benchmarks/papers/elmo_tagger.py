@@ -49,8 +49,8 @@ from benchmarks.papers.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train
 from benchmarks.results_pages import add_result
 from data.corpus.json_lines import format_json_lines, read_json_lines
 from data.examples import tag_schemes, tagged_sentences
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 EPOCHS, RANDOM_WIDTH = 8, 128
 # A word, one that begins with an apostrophe, or a mark.
@@ -120,7 +120,7 @@ class Row:
 
 def list_rows(args: argparse.Namespace) -> list[Row]:
     """Return the rows of the table."""
-    depth: int = getattr(read_run(args.encoder).model, "depth")  # noqa: B009 - any model's
+    depth: int = getattr(Workdir.open(args.encoder).run.model, "depth")  # noqa: B009 - any model's
     layers = [
         Row(f"ELMo, layer {i}", "elmo", lambda states, i=i: states[f"layer_{i}"])
         for i in range(depth + 1)
@@ -237,7 +237,7 @@ def main() -> None:
     require_paths(parser, "--from", args.encoder)
     require_paths(parser, "--corpora", *list_files(args.corpora))
     with report_errors(parser):
-        read_run(args.encoder)
+        _ = Workdir.open(args.encoder).run  # Raises for a folder that is not a workdir.
         settings = {"encoder": str(args.encoder), "bert": args.bert and str(args.bert)}
         has_results = any(args.work.glob("*.npz"))
         require_settings(args.work / "settings.json", settings, has_results)

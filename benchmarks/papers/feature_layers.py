@@ -46,8 +46,8 @@ from benchmarks.papers.lstm_tagger import BATCH, RATE, WIDTH, TaggedWords, train
 from benchmarks.results_pages import add_result
 from data.examples import tag_schemes, tagged_sentences
 from pretrain.inference.hidden_states import COMBINATIONS
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 if TYPE_CHECKING:
     from data.examples.tagged_sentences import Sentence
@@ -215,7 +215,7 @@ def main() -> None:
     require_paths(parser, "--from", args.encoder)
     require_paths(parser, "--corpora", *list_files(args.corpora))
     with report_errors(parser):
-        read_run(args.encoder)
+        run = Workdir.open(args.encoder).run
         settings = {"encoder": str(args.encoder)}
         has_results = any(args.work.glob("*.npz"))
         require_settings(args.work / "settings.json", settings, has_results)
@@ -226,7 +226,7 @@ def main() -> None:
         [
             format_title(load, f"JAX {jax.__version__}"),
             "",
-            *format_section(results, facts, read_run(args.encoder), args),
+            *format_section(results, facts, run, args),
         ],
     )
 

@@ -35,7 +35,7 @@ from data.store.reader import Store  # noqa: E402
 from pretrain.api.evaluating import evaluate_checkpoint  # noqa: E402
 from pretrain.reporting.run_report import write_report  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
-from pretrain.workdir.checkpoints import read_run  # noqa: E402
+from pretrain.workdir.workdir import Workdir  # noqa: E402
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -82,7 +82,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     with report_errors(parser):
-        run = read_run(args.workdir)
+        run = Workdir.open(args.workdir).run
         store = Store.open(run.data.store)
     rows = metrics_file.read_metrics(args.workdir / "metrics.jsonl")
     step, _, scores = evaluate_checkpoint(args.workdir)

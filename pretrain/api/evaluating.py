@@ -19,6 +19,7 @@ from pretrain.inference.in_context_tasks import InContextQuestion, read_question
 from pretrain.processes import processes
 from pretrain.settings.verb_options import format_flag, takes
 from pretrain.training.fits.label_checks import open_labelled_store
+from pretrain.workdir.workdir import Workdir
 
 
 @takes(EvaluateOptions)
@@ -135,8 +136,9 @@ def _read_task(
 
 def score_store(options: EvaluateOptions) -> tuple[int, Any, dict[str, float]]:
     """Return the step, the store, the file or the text, and {name: score} of `evaluate`."""
-    (workdir, step), text = find_checkpoint(options.model, options.step), make_text_request(options)
-    store, labelled, split = options.store, options.labelled, options.split
+    (folder, step), text = find_checkpoint(options.model, options.step), make_text_request(options)
+    workdir, store = Workdir.open(folder), options.store
+    labelled, split = options.labelled, options.split
     _check_paths(labelled=labelled, store=store)
     with contextlib.ExitStack() as stack:
         if text:
@@ -198,13 +200,13 @@ def evaluate_checkpoint(
     from pretrain.training.evaluation import make_evaluator
     from pretrain.training.fits.fitting_store import open_fitting_store
     from pretrain.training.losses import make_loss
-    from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.trained import open_trained
 
-    run = read_run(workdir)
-    opened = open_fitting_store(os.fspath(store or run.data.store), os.fspath(workdir), run)
+    workdir = Workdir.open(workdir)
+    run = workdir.run
+    opened = open_fitting_store(os.fspath(store or run.data.store), workdir)
     if split == "heldout":
-        check_own_heldout(opened, store, run, workdir)
+        check_own_heldout(opened, store, workdir)
     mesh = make_mesh(run.mesh)
     data = choose_data(run, store, batch_size, mesh)
     stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
@@ -228,11 +230,11 @@ def evaluate_checkpoint(
     return step, opened.path, scores | score_text(stream, split, opened.manifest, scores)
 
 
-def check_own_heldout(opened: Any, store: Any, run: Any, workdir: Any) -> None:
+def check_own_heldout(opened: Any, store: Any, workdir: Workdir) -> None:
     """Check by `check_heldout` the store of the run, by whatever name it is given."""
     from pretrain.workdir.source_record import check_heldout
 
-    is_own = not store or os.path.realpath(store) == os.path.realpath(run.data.store)
+    is_own = not store or os.path.realpath(store) == os.path.realpath(workdir.run.data.store)
     if is_own and (line := check_heldout(opened, workdir)):
         print_notice(line)
 

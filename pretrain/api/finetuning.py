@@ -23,6 +23,7 @@ from pretrain.processes import processes
 from pretrain.settings.verb_options import takes
 from pretrain.training.monitoring.options import make_monitoring
 from pretrain.workdir.check import check_workdir_path
+from pretrain.workdir.workdir import Workdir
 
 
 @takes(FinetuneOptions)
@@ -124,8 +125,8 @@ def run_finetuning(options: FinetuneOptions, began: float | None = None) -> list
         watched = [monitoring.choose_file(seed) for seed in seeds]
     for workdir in workdirs:
         check_workdir_path(workdir)
-        if os.path.exists(os.path.join(workdir, "config.json")):
-            check_origin(workdir, pretrained, options.fresh)
+        if (existing := Workdir.open(workdir)).has_config:
+            check_origin(existing, pretrained, options.fresh)
     check_run_program(base, make_mesh(base.mesh))
     refusal, results = describe_refusal(base, pretrained.vocabulary), []
     for seed, workdir, monitoring in zip(seeds, workdirs, watched, strict=True):

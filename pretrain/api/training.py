@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from etils import epath
-
 from pretrain.api.store_vocabulary import follow_store
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.host.command import PROGRAM
@@ -25,7 +23,7 @@ from pretrain.training.monitoring.options import (
     make_monitoring,
 )
 from pretrain.workdir.check import check_workdir_path
-from pretrain.workdir.metrics_file import read_metrics
+from pretrain.workdir.workdir import Workdir
 
 if TYPE_CHECKING:
     from data.source import Source
@@ -45,8 +43,7 @@ class RunResult:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl: the metrics of each step."""
-        path = epath.Path(self.workdir) / "metrics.jsonl"
-        return read_metrics(path) if path.exists() else []
+        return Workdir.open(self.workdir).read_metrics()
 
     @property
     def step(self) -> int:

@@ -90,10 +90,10 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.api.pictures import check_layers_and_heads
-    from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.trained import get_attention_config
+    from pretrain.workdir.workdir import Workdir
 
-    model = read_run(args.workdir).model
+    model = Workdir.open(args.workdir).run.model
     # Before parameters are read.
     check_layers_and_heads(get_attention_config(model), args.layers, args.heads)
     text, count, drawings = (show_images if isinstance(model, ImageConfig) else show_texts)(args)

@@ -71,11 +71,12 @@ def list_last_steps(workdir: str, number: int | None = None) -> list[int]:
     Raises:
       ValueError: if the workdir has fewer checkpoints, or `number` is below 1.
     """
-    from pretrain.workdir.checkpoints import Checkpoints, read_run
+    from pretrain.workdir.checkpoints import Checkpoints
+    from pretrain.workdir.workdir import Workdir
 
     if number is not None and number < 1:
         raise ValueError(f"--last {number}: must be at least 1")
-    keep = read_run(workdir).checkpoint.keep
+    keep = Workdir.open(workdir).run.checkpoint.keep
     with Checkpoints(workdir, read_only=True) as checkpoints:
         steps = checkpoints.list_steps()
     if len(steps) < (number or 2):

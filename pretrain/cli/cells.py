@@ -53,10 +53,10 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.inference.cells.best_cells import describe_best, find_best_cells
     from pretrain.inference.cells.read_text import check_is_recurrent, read_text
     from pretrain.reporting.cell_page import render_cell_page
-    from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.trained import open_trained
+    from pretrain.workdir.workdir import Workdir
 
-    check_is_recurrent(read_run(args.workdir).model)  # before parameters are read
+    check_is_recurrent(Workdir.open(args.workdir).run.model)  # before parameters are read
     trained = open_trained(args.workdir, args.step)
     read = read_text(trained, text)
     found = find_best_cells(read)

@@ -51,9 +51,9 @@ def run(args: argparse.Namespace) -> int:
     processes.join_run(args)
     import jax
 
-    from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.workdir import Workdir
 
-    dtype = options.dtype or read_run(args.workdir).train.compute_dtype
+    dtype = options.dtype or Workdir.open(args.workdir).run.train.compute_dtype
     step, store, scores = score_store(dataclasses.replace(options, dtype=dtype))
     if jax.process_index():
         return 0  # all processes have the same scores; the first prints them

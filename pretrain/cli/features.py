@@ -72,11 +72,11 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.hidden_states import extract_features, select_combinations
-    from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.trained import get_attention_config, open_placed
+    from pretrain.workdir.workdir import Workdir
 
     select_combinations(
-        layers, get_attention_config(read_run(args.workdir).model).depth
+        layers, get_attention_config(Workdir.open(args.workdir).run.model).depth
     )  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):

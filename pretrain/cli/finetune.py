@@ -42,10 +42,10 @@ def run(args: argparse.Namespace) -> int:
         return status
     from pretrain.convert import find_model_family
     from pretrain.finetune.seed_summary import format_seed_summary
-    from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.workdir import Workdir
 
     workdirs = [result.workdir for result in results]
-    run = read_run(workdirs[0])
+    run = Workdir.open(workdirs[0]).run
     if run.train.last_step < run.train.steps:
         commands = (
             f"  {PROGRAM} train {workdir}/config.json --workdir {workdir} train.stop_at_step=0"

@@ -216,11 +216,12 @@ def score_other_part(workdir: str, step: int, source: str, task: str = "mnli") -
     """Return the accuracy of a run on labelled examples other than its own."""
     from pretrain.api.evaluating import evaluate_checkpoint
     from pretrain.training.fits.label_checks import open_labelled_store
-    from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.workdir import Workdir
 
-    several = read_run(workdir).data.objective.tasks
-    with open_labelled_store(workdir, f"{task}={source}" if several else source) as store:
-        scores = evaluate_checkpoint(workdir, step=step, store=store)[2]
+    opened = Workdir.open(workdir)
+    several = opened.run.data.objective.tasks
+    with open_labelled_store(opened, f"{task}={source}" if several else source) as store:
+        scores = evaluate_checkpoint(opened, step=step, store=store)[2]
     return scores[f"{task}/accuracy" if several else "accuracy"]
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from etils import epath
-
 from pretrain.config import read_settings
 from pretrain.host.extras import how_to_install
 
 if TYPE_CHECKING:
     from pretrain.reporting.patch_figures import PatchFigures
+    from pretrain.workdir.workdir import Workdir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     from pretrain.reporting.run_report import write_report
     from pretrain.workdir import goodput
+    from pretrain.workdir.workdir import Workdir
 
     has_images = importlib.util.find_spec("matplotlib") is not None
     for path in write_report(args.workdir, args.output, has_images, find_patch_figures):
@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"no images were written; they need matplotlib: {how_to_install('report')}")
     for workdir in args.workdir:
         # The page has reported the unreadable ones.
-        if record := goodput.read_ledger(epath.Path(workdir) / goodput.NAME, consequence=""):
+        if record := goodput.read_ledger(Workdir.open(workdir) / goodput.NAME, consequence=""):
             print(f"{workdir}: {goodput.format_goodput(record['seconds'], record['starts'])}")
     return 0
 
 
-def find_patch_figures(workdir: epath.Path) -> PatchFigures | None:
+def find_patch_figures(workdir: Workdir) -> PatchFigures | None:
     """Return what the model of a workdir has learned to see.
 
     None for a model that does not read the patches of images, before the first checkpoint, and for

@@ -68,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.hidden_states import extract_features, select_combinations
-    from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.trained import get_attention_config, open_placed
+    from pretrain.workdir.workdir import Workdir
 
     layers = select_combinations(
-        [args.layer], get_attention_config(read_run(args.workdir).model).depth
+        [args.layer], get_attention_config(Workdir.open(args.workdir).run.model).depth
     )
     if len(layers) != 1:
         raise ValueError(f"--layer {args.layer}: expected one layer, or one combination of layers")

@@ -18,6 +18,7 @@ from data.vocabulary.field_tokens import find_fields
 from pretrain.config import Run
 from pretrain.host.terminal import print_notice
 from pretrain.settings.overrides import ConfigError
+from pretrain.workdir.workdir import Workdir
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ def choose_documents(run: Run, given: str | None = None) -> str:
 
 
 @contextlib.contextmanager
-def open_text_store(workdir: str, text: TextRequest) -> Iterator[str]:
+def open_text_store(workdir: Workdir, text: TextRequest) -> Iterator[str]:
     """Yield the path of a temporary store whose "train" split is a text, and remove it at the end.
 
     The vocabulary comes from the workdir. No process is started, so a script needs no
@@ -68,10 +69,8 @@ def open_text_store(workdir: str, text: TextRequest) -> Iterator[str]:
     from data.prepare.local_pool import LocalPool
     from data.prepare.request import DEFAULT_FIELDS, PrepareRequest
     from data.prepare.summary import format_notes
-    from pretrain.workdir.checkpoints import read_run
 
-    run = read_run(workdir)
-    document = choose_documents(run, text.document)
+    document = choose_documents(workdir.run, text.document)
     vocabulary = load_encoding(workdir)
     assert isinstance(vocabulary, Vocabulary)  # the objectives of images read no text
     fields = ",".join(find_fields(vocabulary)) if document == "fields" else ""

@@ -11,6 +11,7 @@ from data.corpus.json_lines import format_json
 from data.store.atomic import write_atomically
 from pretrain.host.command import PROGRAM
 from pretrain.workdir.retention import find_best_step
+from pretrain.workdir.workdir import Workdir
 
 
 def find_best_checkpoint(workdir: str, name: str) -> tuple[int, dict[str, float]]:
@@ -32,9 +33,9 @@ def find_best_checkpoint(workdir: str, name: str) -> tuple[int, dict[str, float]
 def describe_unfinished(workdir: str) -> str:
     """Return a line if a run was ended before its last step, so that its scores are not final."""
     from pretrain.training.early_stopping import EarlyStopping
-    from pretrain.workdir.checkpoints import Checkpoints, read_run
+    from pretrain.workdir.checkpoints import Checkpoints
 
-    run = read_run(workdir)
+    run = Workdir.open(workdir).run
     with Checkpoints(workdir, read_only=True) as checkpoints:
         step = max(checkpoints.list_steps())
         stopping = checkpoints.load_record(step).get("stopping", {})

@@ -16,6 +16,7 @@ from pretrain.finetune.finetune_options import EPOCHS, EPOCHS_OF_NEW, FinetuneOp
 from pretrain.finetune.labelled_task import CountsRows, LabelledExamples
 from pretrain.finetune.tasks import open_to_examples
 from pretrain.settings import Checkpoint, Evaluate, Train
+from pretrain.workdir.workdir import Workdir
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
@@ -190,7 +191,7 @@ def prepare_workdir(
 
     objective: Any = run.data.objective
     objective.check_vocabulary(pretrained.vocabulary)
-    if not os.path.exists(os.path.join(workdir, "config.json")):
+    if not Workdir.open(workdir).has_config:
         params, new = make_initial_params(run, pretrained, args.fresh)
         origin = {
             "folder": name_folder(pretrained.workdir),

@@ -7,8 +7,6 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from etils import epath
-
 from data.corpus.buckets import check_bucket
 from data.corpus.json_lines import replace_nonfinite
 from data.corpus.paths import check_local, is_remote
@@ -27,6 +25,7 @@ from pretrain.reporting.html import is_page, render_html
 from pretrain.reporting.patch_figures import PatchFigures, describe_figures, draw_figures
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
 from pretrain.workdir.retention import find_best_step
+from pretrain.workdir.workdir import Workdir
 
 # Points of a curve of the page; each is the mean of the values that it replaces.
 MAX_POINTS = 400
@@ -44,7 +43,7 @@ class RunLines(NamedTuple):
       config: the content of config.json.
     """
 
-    workdir: epath.Path
+    workdir: Workdir
     rows: list[dict[str, Any]]
     starts: list[dict[str, Any]]
     config: dict[str, Any]
@@ -63,7 +62,7 @@ def write_report(
     workdirs: Sequence[str | os.PathLike[str]],
     output: str | os.PathLike[str] | None = None,
     write_images: bool = True,
-    find_figures: Callable[[epath.Path], PatchFigures | None] = lambda workdir: None,
+    find_figures: Callable[[Workdir], PatchFigures | None] = lambda workdir: None,
 ) -> list[pathlib.Path]:
     """Write the page and the images about the runs in `workdirs` and return the paths.
 
@@ -127,7 +126,7 @@ def read_runs(workdirs: Sequence[str | os.PathLike[str]]) -> dict[str, RunLines]
     for workdir in workdirs:
         check_bucket(workdir)
         check_special_files(workdir)
-    folders = [epath.Path(workdir) for workdir in workdirs]
+    folders = [Workdir.open(workdir) for workdir in workdirs]
     paths = [
         str(folder) if is_remote(workdir) else os.path.realpath(folder)
         for workdir, folder in zip(workdirs, folders)
@@ -141,7 +140,7 @@ def read_runs(workdirs: Sequence[str | os.PathLike[str]]) -> dict[str, RunLines]
     for folder, name in zip(folders, names):
         rows = [
             {key: value for key, value in row.items() if isinstance(value, int | float | None)}
-            for row in metrics_file.read_metrics(folder / "metrics.jsonl")
+            for row in folder.read_metrics()
         ]
         if not rows:
             raise FileNotFoundError(

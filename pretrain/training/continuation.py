@@ -2,18 +2,16 @@
 
 import shlex
 
-from etils import epath
-
 from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
-from pretrain.config import Run, read_json
+from pretrain.config import Run
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.schedules import make_learning_rate
-from pretrain.workdir.check import has_finished_steps
 from pretrain.workdir.recorded_run import list_changes, read_newest_run
+from pretrain.workdir.workdir import Workdir
 
 
-def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | None:
+def check_workdir(run: Run, workdir: Workdir, allow_changes: bool) -> Run | None:
     """Return the configuration of the last start in a workdir, or None for a new workdir.
 
     A workdir in which no step was finished is new, too: its configuration may be changed.
@@ -22,17 +20,16 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
       ConfigError: the configuration differs in keys outside `CHANGEABLE_KEYS`. With
         `allow_changes` the differences are printed instead.
     """
-    path = workdir / "config.json"
-    if not path.exists():
+    if not workdir.has_config:
         return None
-    before = read_json(path)
+    before = workdir.run
     changes = list_changes(before, run)
-    if not has_finished_steps(workdir):
+    if not workdir.has_finished_steps:
         if changes:
             print(f"{workdir}: no step was finished; changed: " + "; ".join(changes))
         return None
     if changes and not allow_changes:
-        file, folder = shlex.quote(str(path)), shlex.quote(str(workdir))
+        file, folder = shlex.quote(f"{workdir}/config.json"), shlex.quote(str(workdir))
         raise ConfigError(
             f"{workdir} (`train {file} --workdir {folder}` resumes it as it is) holds a run of "
             f"another configuration: {'; '.join(changes)}. Name a new --workdir, or add "
@@ -44,7 +41,7 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
     return before
 
 
-def check_recorded_run(run: Run, workdir: epath.Path, allow_changes: bool) -> list[str]:
+def check_recorded_run(run: Run, workdir: Workdir, allow_changes: bool) -> list[str]:
     """Return how a run differs from the one that the newest checkpoint's sealed record describes.
 
     Args:

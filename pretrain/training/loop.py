@@ -49,6 +49,7 @@ from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.leases.hold_lease import hold_lease
 from pretrain.workdir.leases.lease import Lease
+from pretrain.workdir.workdir import Workdir
 
 # What only some runs need: a dataset of the caller, samples.
 ComposedBatches = call_later("data.composed:ComposedBatches")
@@ -90,7 +91,7 @@ def train(
       replica_check.ReplicaMismatch: devices disagree about replicated values.
     """
     began = began or time.time()
-    workdir = epath.Path(workdir)
+    workdir = Workdir(epath.Path(workdir))  # What an open one remembers may be of before.
     check_jax_settings()
     preflight_accelerators()
     mesh = make_mesh(run.mesh)
@@ -111,7 +112,7 @@ def check_run_program(run: Run, mesh: jax.sharding.Mesh) -> None:
 
 def train_with_lease(
     run: Run,
-    workdir: epath.Path,
+    workdir: Workdir,
     mesh: jax.sharding.Mesh,
     lease: Lease,
     opened: OpenedData,
@@ -184,7 +185,7 @@ def make_feed_opener(
 
 
 def end_run(
-    context: TrainContext, workdir: epath.Path, preemption: Preemption, last_saved: int
+    context: TrainContext, workdir: Workdir, preemption: Preemption, last_saved: int
 ) -> int | None:
     """Log what was saved, and return the number of the signal that ended the run early, if any.
 
@@ -199,13 +200,13 @@ def end_run(
     return log.signal
 
 
-def make_watchdog(run: Run, workdir: epath.Path) -> Watchdog:
+def make_watchdog(run: Run, workdir: Workdir) -> Watchdog:
     """Return the watchdog of this process, which writes to a file of its own."""
     return Watchdog(run.watchdog, workdir / f"hung-{jax.process_index()}.txt", make_peers())
 
 
 def open_ledger(
-    workdir: epath.Path, began: float, start: int, watchdog: Watchdog, lease: Lease
+    workdir: Workdir, began: float, start: int, watchdog: Watchdog, lease: Lease
 ) -> Ledger:
     """Return the ledger of the run's time, which the first process writes."""
     folder = None if jax.process_index() else workdir

@@ -28,6 +28,7 @@ from pretrain.training.state import create_state, init_params
 from pretrain.workdir.check import check_orbax_path
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.trained import Trained, open_trained
+from pretrain.workdir.workdir import Workdir
 
 # The parts of a model of patches that another one begins with. The rest are heads.
 BODY = ("embeddings", "encoder", "norm")
@@ -61,7 +62,7 @@ def start_workdir(
             checkpoints.wait_until_saved()
 
 
-def report_other_origin(workdir: str, source: epath.PathLike, step: int | None = None) -> None:
+def report_other_origin(workdir: Workdir, source: epath.PathLike, step: int | None = None) -> None:
     """Print a line to stderr if a workdir that exists began with another model than `source`.
 
     Args:
@@ -69,8 +70,7 @@ def report_other_origin(workdir: str, source: epath.PathLike, step: int | None =
       source: the folder of the model whose parameters were asked for.
       step: the step of its checkpoint; None: any.
     """
-    path = epath.Path(workdir) / "origin.json"
-    origin = json.loads(path.read_text()) if path.exists() else {}
+    origin = workdir.read_origin() or {}
     if "folder" not in origin:
         return
     folder, origin_step = origin["folder"], origin.get("pretrained_step")
@@ -90,7 +90,7 @@ def digest_params(params: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def check_origin(workdir: str, model: Any, fresh: str) -> None:
+def check_origin(workdir: Workdir, model: Any, fresh: str) -> None:
     """Check that a fine-tuning that exists began with the model that is named now.
 
     The contents decide, not the names. What a workdir of version 0.2.0 did not record is said.
@@ -103,8 +103,7 @@ def check_origin(workdir: str, model: Any, fresh: str) -> None:
     Raises:
       ConfigError: it began with another model, or with other parameters initialized at random.
     """
-    path = epath.Path(workdir) / "origin.json"
-    origin = json.loads(path.read_text()) if path.exists() else {}
+    origin = workdir.read_origin() or {}
     if "folder" not in origin:
         return
     began = f"{escape_line(origin['folder'])} at step {origin.get('pretrained_step')}"
@@ -157,8 +156,8 @@ def start_from(run: Run, workdir: str, source: str) -> None:
         fit the run.
       ValueError: the workdir is remote, or this process is one of several.
     """
-    if os.path.exists(os.path.join(workdir, "config.json")):
-        report_other_origin(workdir, source)
+    if (existing := Workdir.open(workdir)).has_config:
+        report_other_origin(existing, source)
         return
     if is_remote(workdir) or jax.process_count() > 1:
         raise ValueError(

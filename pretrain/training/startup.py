@@ -6,7 +6,6 @@ import dataclasses
 
 import jax
 import numpy as np
-from etils import epath
 
 from data.mixed_stream import MixedStream, open_stream, split_stream
 from data.pipeline import Stream
@@ -29,9 +28,9 @@ from pretrain.training.fits.preflight import preflight_source
 from pretrain.training.losses import make_loss
 from pretrain.training.program import Program
 from pretrain.training.targets import check_heldout_rows, check_training_rows
-from pretrain.workdir.check import has_finished_steps
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
+from pretrain.workdir.workdir import Workdir
 
 # Share of tokens among the positions of all rows, below which packing is recommended.
 MIN_FILLED = 0.9
@@ -57,7 +56,7 @@ class OpenedData:
 
 
 def open_data(
-    run: Run, workdir: epath.Path, allow_changes: bool, source: Source | None = None
+    run: Run, workdir: Workdir, allow_changes: bool, source: Source | None = None
 ) -> OpenedData:
     """Open `source`, or the token store in `run.data.store`, and check that it fits the run.
 
@@ -101,9 +100,9 @@ def check_seed(seed: int) -> None:
         )
 
 
-def check_teacher(run: Run, workdir: epath.Path) -> None:
+def check_teacher(run: Run, workdir: Workdir) -> None:
     """Raise ConfigError if a run would learn from a teacher whose parameters were never trained."""
-    if TEACHER in run.model.frozen_params and not has_finished_steps(workdir):
+    if TEACHER in run.model.frozen_params and not workdir.has_finished_steps:
         raise ConfigError(
             f"{workdir} has no teacher: `distil CONFIG --teacher WORKDIR --workdir {workdir}` "
             f"starts the run of a {type(run.model).__name__} with a trained one"
@@ -120,7 +119,7 @@ def keep_training(run: Run, before: Run | None) -> Run:
     return dataclasses.replace(run, train=before.train, optimizer=before.optimizer)
 
 
-def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
+def write_workdir(run: Run, opened: OpenedData, workdir: Workdir) -> None:
     """Write the files that a resumed run is checked against.
 
     The first process writes; each file or folder appears whole or not at all.
@@ -131,10 +130,10 @@ def write_workdir(run: Run, opened: OpenedData, workdir: epath.Path) -> None:
     write_source(source.path, opened.fingerprint, workdir, heldout)
     if jax.process_index():
         return
-    is_new = not has_finished_steps(workdir)  # these files are from a start that completed no step
     write_atomically(workdir / "config.json", to_json(run))
     for name, save in opened.source.encoding.artefacts.items():
-        if is_new or not (workdir / name).exists():
+        # A start that completed no step has left another one's.
+        if not (workdir.has_finished_steps and (workdir / name).exists()):
             with replace_folder(workdir / name) as folder:
                 save(str(folder))
 

@@ -108,19 +108,6 @@ def check_orbax_path(folder: str | os.PathLike[str]) -> None:
         )
 
 
-def has_finished_steps(workdir: epath.Path) -> bool:
-    """Return whether a workdir has a checkpoint, sound or damaged, or a logged step.
-
-    A run that fails before its first step is over, such as for want of memory, leaves none: its
-    workdir accepts any configuration.
-    """
-    for folder in (workdir / "checkpoints", workdir / "damaged"):
-        if folder.is_dir() and any(path.name.split(".")[0].isdigit() for path in folder.iterdir()):
-            return True
-    log = workdir / "metrics.jsonl"
-    return log.exists() and log.stat().length > 0
-
-
 def _is_expected(path: pathlib.Path) -> bool:
     """Return whether a file or folder may be in a workdir without config.json."""
     if path.name in FILLED_LATER | WRITTEN_BEFORE.keys() and not _is_empty(path):

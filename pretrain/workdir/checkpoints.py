@@ -20,13 +20,11 @@ import jax
 import numpy as np
 from etils import epath
 
-from data.corpus.buckets import check_bucket
-from pretrain.config import Run, read_json
+from pretrain.config import Run
 from pretrain.mesh.fingerprints import fingerprint_leaves
 from pretrain.settings import Checkpoint
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir import orbax_manager
-from pretrain.workdir.check import explain_no_workdir, is_hugging_face_folder
 from pretrain.workdir.checkpoint_record import (
     ITEMS,
     SavedState,
@@ -255,15 +253,3 @@ class Checkpoints:
             if jax.process_index() == 0:
                 orbax_manager.move_aside(self._locate_step(step), self.workdir / "damaged")
         self.manager.reload()
-
-
-# ---- for the other commands --------------------------------------------------
-
-
-def read_run(workdir: epath.PathLike) -> Run:
-    """Return the configuration of a workdir. Raises FileNotFoundError if it is not a workdir."""
-    check_bucket(workdir)
-    path = epath.Path(workdir) / "config.json"
-    if not path.exists() or is_hugging_face_folder(epath.Path(workdir)):
-        raise FileNotFoundError(explain_no_workdir(workdir, "config.json"))
-    return read_json(path)

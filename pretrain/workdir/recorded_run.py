@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from etils import epath
-
-from pretrain.config import Run, from_json, read_json
+from pretrain.config import Run, from_json
 from pretrain.settings.fields import list_differences
 from pretrain.workdir.checkpoint_record import read_record
+from pretrain.workdir.workdir import Workdir
 
 # A run may be continued with other values of these keys: they decide where and how often something
 # is computed, not what. `describe_schedule` reports the effect of another train.steps.
@@ -28,35 +27,31 @@ def list_changes(before: Run, after: Run) -> list[str]:
     ]
 
 
-def read_newest_run(workdir: epath.Path) -> tuple[int, Run] | None:
+def read_newest_run(workdir: Workdir) -> tuple[int, Run] | None:
     """Return the step and the configuration of the newest checkpoint whose record is sound."""
-    folder = workdir / "checkpoints"
-    if not folder.is_dir():
-        return None
-    steps = (int(path.name) for path in folder.iterdir() if path.name.isdecimal())
-    for step in sorted(steps, reverse=True):
+    for step in workdir.list_steps():
         try:
-            record = read_record(folder / str(step))
+            record = read_record(workdir / "checkpoints" / str(step))
         except OSError:  # damaged, unreadable or deleted meanwhile; restoring reports it
             continue
         return step, from_json(record["run"], where=f"{workdir}, step {step}")
     return None
 
 
-def describe_other_run(workdir: epath.Path, record: dict[str, Any]) -> str:
+def describe_other_run(workdir: Workdir, record: dict[str, Any]) -> str:
     """Return a line if the record of a checkpoint has other settings than the workdir; else "".
 
     Such a checkpoint is of another run, or of this one before its settings were changed.
     """
-    path = workdir / "config.json"
-    if not path.exists():
+    if not workdir.has_config:
         return ""
     step = record["step"]
     run = from_json(record["run"], where=f"{workdir}, step {step}")
-    changes = list_changes(run, read_json(path))
+    changes = list_changes(run, workdir.run)
     if not changes:
         return ""
     return (
-        f"note: checkpoint {step} was not made with the settings in {path} ({'; '.join(changes)}): "
-        "it is of another run, or of this one before --allow-changes or an edit"
+        f"note: checkpoint {step} was not made with the settings in {workdir}/config.json "
+        f"({'; '.join(changes)}): it is of another run, or of this one before --allow-changes or "
+        "an edit"
     )

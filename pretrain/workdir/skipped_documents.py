@@ -6,23 +6,22 @@ Skipping other documents would change the batches of the run.
 import json
 
 import jax
-from etils import epath
 
 from data.source import Source
 from data.store.atomic import write_atomically
 from data.store.omissions import describe_omissions
 from pretrain.settings.overrides import ConfigError
-from pretrain.workdir.check import has_finished_steps
+from pretrain.workdir.workdir import Workdir
 
 NAME, OLD_KEY = "left_out.json", "told"  # the key of its text before 0.3.0
 
 
-def check_skipped_documents(store: Source, workdir: epath.Path, allow_changes: bool) -> None:
+def check_skipped_documents(store: Source, workdir: Workdir, allow_changes: bool) -> None:
     """Raise ConfigError if the run in `workdir` skipped other documents than the store does now.
 
     With `allow_changes` the change is printed instead.
     """
-    if not has_finished_steps(workdir):
+    if not workdir.has_finished_steps:
         return
     path = workdir / NAME
     try:
@@ -45,7 +44,7 @@ def check_skipped_documents(store: Source, workdir: epath.Path, allow_changes: b
     print(f"changed on continuing: left out of the token store: {before} -> {now}")
 
 
-def write_skipped_documents(store: Source, workdir: epath.Path) -> None:
+def write_skipped_documents(store: Source, workdir: Workdir) -> None:
     """Write the record atomically, by process 0, if documents are skipped or a record exists."""
     path = workdir / NAME
     if jax.process_index() or (

@@ -9,13 +9,13 @@ from etils import epath
 from data.store.atomic import write_atomically
 from data.store.reader import Store
 from pretrain.settings.overrides import ConfigError
-from pretrain.workdir.check import has_finished_steps
+from pretrain.workdir.workdir import Workdir
 
 NAME = "source.json"
 
 
 def check_source(
-    path: epath.PathLike, fingerprint: str, workdir: epath.Path, allow_changes: bool
+    path: epath.PathLike, fingerprint: str, workdir: Workdir, allow_changes: bool
 ) -> None:
     """Raise ConfigError if the run in `workdir` was trained on a source of another fingerprint.
 
@@ -23,7 +23,7 @@ def check_source(
     without a record, such as one made by an import, accepts any source.
     """
     record = workdir / NAME
-    if not (record.exists() and has_finished_steps(workdir)):
+    if not (record.exists() and workdir.has_finished_steps):
         return
     try:
         recorded = json.loads(record.read_text())
@@ -45,7 +45,7 @@ def check_source(
     print(f"changed on continuing: data {change}")
 
 
-def check_heldout(store: Store, workdir: epath.PathLike) -> str | None:
+def check_heldout(store: Store, workdir: Workdir) -> str | None:
     """Check that the held-out part of a run's store is the one that the run did not train on.
 
     Returns:
@@ -55,7 +55,7 @@ def check_heldout(store: Store, workdir: epath.PathLike) -> str | None:
     Raises:
       ConfigError: if the store was prepared again, and its held-out documents are others.
     """
-    record = _read_object(epath.Path(workdir) / NAME)
+    record = _read_object(workdir / NAME)
     if "heldout" in record:
         if record["heldout"] != store.heldout_digest:
             raise ConfigError(
@@ -82,7 +82,7 @@ def _read_object(path: epath.Path) -> dict[str, Any]:
 
 
 def write_source(
-    path: epath.PathLike, fingerprint: str, workdir: epath.Path, heldout: str | None = None
+    path: epath.PathLike, fingerprint: str, workdir: Workdir, heldout: str | None = None
 ) -> None:
     """Write the record of a source atomically, by process 0.
 

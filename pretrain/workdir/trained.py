@@ -22,6 +22,7 @@ from pretrain.config import Run, from_json
 from pretrain.settings.jax_settings import check_jax_settings
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.recorded_run import describe_other_run
+from pretrain.workdir.workdir import Workdir
 
 if TYPE_CHECKING:
     from jax.sharding import Mesh
@@ -39,7 +40,7 @@ class Trained:
       encoding: the vocabulary, or the classes of images, that the model was trained with.
     """
 
-    workdir: epath.Path
+    workdir: Workdir
     run: Run
     step: int
     params: dict
@@ -99,19 +100,11 @@ class Trained:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl up to this step."""
-        from pretrain.workdir.metrics_file import read_metrics
-
-        return [
-            row for row in read_metrics(self.workdir / "metrics.jsonl") if row["step"] <= self.step
-        ]
+        return [row for row in self.workdir.read_metrics() if row["step"] <= self.step]
 
     def read_origin(self) -> Any:
-        """Return the JSON that `import` or another command wrote on the first parameters.
-
-        Returns None for a model that was trained from random parameters.
-        """
-        path = self.workdir / "origin.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        """Return the origin of the first parameters, see `Workdir.read_origin`."""
+        return self.workdir.read_origin()
 
     def read_manifest(self) -> Any:
         """Return the manifest of the run's token store; None if the store no longer exists."""
@@ -161,7 +154,7 @@ def open_trained(
 
     check_jax_settings()
     check_bucket(workdir)
-    workdir = epath.Path(workdir)
+    workdir = Workdir.open(workdir)
     record, params = restore_recorded_params(workdir, step, choose_sharding, report)
     step, recorded = int(record["step"]), record["encoding"]
     run = from_json(record["run"], where=f"{workdir}, step {step}")
@@ -179,9 +172,7 @@ def open_trained(
     return Trained(workdir, run, step, params, encoding)
 
 
-def check_encoding_size(
-    workdir: epath.Path, model: Any, encoding: Vocabulary | ImageEncoding
-) -> None:
+def check_encoding_size(workdir: Workdir, model: Any, encoding: Vocabulary | ImageEncoding) -> None:
     """Raise ConfigError if a model has fewer embeddings than ids, or fewer scores than classes."""
     if isinstance(encoding, ImageEncoding):
         if len(encoding.classes) > model.classes:
@@ -203,9 +194,9 @@ def open_placed(workdir: epath.PathLike, step: int | None = None) -> tuple[Train
     import sys
 
     from pretrain.mesh.sharding import make_mesh, make_param_sharding
-    from pretrain.workdir.checkpoints import read_run
 
-    mesh = make_mesh(read_run(workdir).mesh)
+    workdir = Workdir.open(workdir)
+    mesh = make_mesh(workdir.run.mesh)
     trained = open_trained(
         workdir,
         step,

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from benchmarks.cached_results import require_settings
+from pretrain.workdir.workdir import Workdir
 
 pytestmark = pytest.mark.fast
 
@@ -50,8 +51,7 @@ def test_a_command_with_other_settings_is_refused(name, tmp_path, monkeypatch, c
     (tmp_path / "corpus" / "books" / "train").mkdir(parents=True)
     (tmp_path / "corpus" / "books" / "train" / "a.jsonl").touch()
     monkeypatch.setattr(program, "require_paths", lambda *_: None)
-    if hasattr(program, "read_run"):
-        monkeypatch.setattr(program, "read_run", lambda _: None)
+    monkeypatch.setattr(Workdir, "run", None)
     if name == "classifiers":
         words += " --corpora {corpus}"
     monkeypatch.delenv("CLOZE_TRACEBACK", raising=False)

@@ -9,23 +9,23 @@ from data.store.kinds import open_source
 from data.store.omissions import describe_omissions
 from data.vocabulary.base import identify_encoding
 from models.config.heads import HeadedConfig
-from pretrain.config import Run
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits.model_fit import check_labels
+from pretrain.workdir.workdir import Workdir
 
 
-def open_fitting_store(store: str, workdir: str, run: Run) -> Any:
+def open_fitting_store(store: str, workdir: Workdir) -> Any:
     """Open a store after checking its bytes, its vocabulary or classes, and its labels.
 
     Args:
       store: path of the store.
-      workdir: workdir of the run.
-      run: the run, which has to have the same vocabulary or classes, and labels. A head on a
+      workdir: of a run, which has to have the same vocabulary or classes, and labels. A head on a
         model of characters may have another vocabulary, as it reads no ids.
 
     Raises:
       ConfigError: if one of them differs.
     """
+    run = workdir.run
     opened = open_source(store).verify_or_salvage(run.data.on_corrupt)
     if (lost := describe_omissions(opened)) != describe_omissions(None):
         print(f"skipped damaged documents of {opened.path}: {lost}", file=sys.stderr)

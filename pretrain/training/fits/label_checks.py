@@ -11,17 +11,20 @@ from typing import Any
 
 from data.objectives.text2text import Text2Text
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from pretrain.workdir.workdir import Workdir
 
 # (a function that reads the examples of a source, a function that writes them as a store)
 ExampleIo = tuple[Callable[..., Any], Callable[..., Any]]
 
 
 @contextlib.contextmanager
-def open_labelled_store(workdir: str, source: str, file_format: str | None = None) -> Iterator[str]:
+def open_labelled_store(
+    workdir: Workdir, source: str, file_format: str | None = None
+) -> Iterator[str]:
     """Yield the path of a temporary store with the examples of a source as its held-out split.
 
     Args:
-      workdir: workdir of a fine-tuned run, which sets the columns, the labels and the vocabulary.
+      workdir: of a fine-tuned run, which sets the columns, the labels and the vocabulary.
       source: file of the examples; NAME=FILE for a run of several tasks.
       file_format: format of the file, whatever its name.
 
@@ -31,9 +34,8 @@ def open_labelled_store(workdir: str, source: str, file_format: str | None = Non
     from data.examples.text_pairs import write_sources
     from data.vocabulary.load import load_vocabulary
     from data.vocabulary.word_level import make_text_vocabulary
-    from pretrain.workdir.checkpoints import read_run
 
-    run = read_run(workdir)
+    run = workdir.run
     objective = run.data.objective
     if isinstance(objective, Text2Text):
         sources: dict[str, dict[str, Any]] = {

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from etils import epath
 
 from data.corpus.paths import is_remote
 from data.source import Source
@@ -28,6 +27,7 @@ from pretrain.processes.accelerator_detection import describe_unused, find_accel
 from pretrain.processes.exchange import COPY_TIMEOUT, TIMEOUT, describe_host, exchange_values
 from pretrain.processes.fact_comparison import Facts, find_differences, flatten_tree
 from pretrain.settings.overrides import ConfigError, to_plain
+from pretrain.workdir.workdir import Workdir
 
 ROOT, PACKAGES = pathlib.Path(__file__).resolve().parents[3], ("data", "models", "pretrain")
 
@@ -50,7 +50,7 @@ def preflight_accelerators() -> None:
         raise ConfigError(unused)
 
 
-def preflight_run(run: Run, workdir: epath.PathLike) -> None:
+def preflight_run(run: Run, workdir: Workdir) -> None:
     """Raise the same ConfigError in every process if the processes differ.
 
     A single process does nothing. Several are compared by configuration, code, versions, devices
@@ -66,7 +66,9 @@ def preflight_run(run: Run, workdir: epath.PathLike) -> None:
         )
     probe = _write_probe(workdir)
     facts_by_process = exchange_values(
-        "facts", collect_run_facts(run, find_newest_step(workdir)) | {"probe": probe}, TIMEOUT
+        "facts",
+        collect_run_facts(run, max(workdir.list_steps(), default=None)) | {"probe": probe},
+        TIMEOUT,
     )
     # The probes that cannot be seen differ between hosts, so all complaints are exchanged. After
     # that, no process looks for probes any more.
@@ -78,7 +80,7 @@ def preflight_run(run: Run, workdir: epath.PathLike) -> None:
         for line in lines
     ]
     if probe:
-        (epath.Path(workdir) / probe).unlink(missing_ok=True)
+        (workdir / probe).unlink(missing_ok=True)
     _raise_complaints(complaints)
 
 
@@ -146,15 +148,6 @@ def collect_source_facts(source: Source) -> Facts:
     }
 
 
-def find_newest_step(workdir: epath.PathLike) -> int | None:
-    """Return the newest checkpoint that this process sees in a workdir, or None."""
-    folder = epath.Path(workdir) / "checkpoints"
-    if not folder.exists():
-        return None
-    steps = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
-    return max(steps, default=None)
-
-
 def compute_code_versions() -> dict[str, str]:
     """Return {folder: digest of the files in it} of the program."""
     digests: dict[str, Any] = collections.defaultdict(hashlib.sha256)
@@ -164,25 +157,24 @@ def compute_code_versions() -> dict[str, str]:
     return {name: digest.hexdigest()[:16] for name, digest in digests.items()}
 
 
-def _write_probe(workdir: epath.PathLike) -> str | None:
+def _write_probe(workdir: Workdir) -> str | None:
     """Write a small file that the other processes must see; return its name, or None on failure."""
     name = f".preflight-{jax.process_index()}-{os.getpid()}-{time.time_ns()}"
     try:
-        folder = epath.Path(workdir)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(name)
+        workdir.path.mkdir(parents=True, exist_ok=True)
+        (workdir / name).write_text(name)
     except OSError:
         return None  # `_find_unseen_probes` reports it in every process.
     return name
 
 
-def _find_unseen_probes(workdir: epath.PathLike, facts_by_process: Sequence[Facts]) -> list[str]:
+def _find_unseen_probes(workdir: Workdir, facts_by_process: Sequence[Facts]) -> list[str]:
     """Return a sentence for each process whose probe in the workdir is missing or not visible."""
     sentences = []
     for process in facts_by_process:
         if process["probe"] is None:
             sentences.append(f"{process['host']} cannot write to {workdir}")
-        elif not (epath.Path(workdir) / process["probe"]).exists():
+        elif not (workdir / process["probe"]).exists():
             sentences.append(
                 f"{workdir} is another folder on {process['host']} than on "
                 f"{socket.gethostname()}: it must be shared, for example gs://"

@@ -21,8 +21,8 @@ from pretrain.families.distilbert import init_student
 from pretrain.mesh.sharding import make_mesh
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.program import make_program
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 BERT = BertConfig(
     vocab=128, length=32, width=32, depth=4, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
@@ -135,7 +135,7 @@ def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
     ]
     assert main(words) == 0
     assert "a DistilBertConfig of 2 layers, and its teacher" in capsys.readouterr().out
-    assert read_run(tmp_path / "w") == run
+    assert Workdir.open(tmp_path / "w").run == run
     trained = open_trained(tmp_path / "w")
     assert (
         set(trained.params) == {"student", "teacher"}
@@ -158,7 +158,7 @@ def test_the_vocabulary_of_a_student_is_its_teachers_unless_it_is_given(tmp_path
     )
     words = ["distil", "distilbert_tiny", "--teacher", str(tmp_path / "bert"), "--workdir"]
     assert main([*words, str(tmp_path / "w")]) == 0
-    assert read_run(tmp_path / "w").model.vocab == 128
+    assert Workdir.open(tmp_path / "w").run.model.vocab == 128
     assert "model.vocab=128 follows" in capsys.readouterr().err
     assert main([*words, str(tmp_path / "x"), "model.vocab=4096"]) == 2
     assert "set model.vocab=128" in capsys.readouterr().err and not (tmp_path / "x").exists()

@@ -15,8 +15,8 @@ from pretrain.__main__ import main
 from pretrain.config import Evaluate, Train
 from pretrain.training.loop import train
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.metrics_file import read_metrics
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.inference.test_in_context import TEXT, make_trained
 
 LENGTH = 12
@@ -156,7 +156,7 @@ def test_the_held_out_split_is_the_files_of_validation(workdir, tmp_path, capsys
     assert scores[0]["loss"] == scores[1]["loss"]
     ids = trained.vocabulary.encode_batch(TEXT[:3])
     assert scores[0]["targets"] == sum(map(len, ids)) + len(ids) - 2  # with the ends between texts
-    train(read_run(tmp_path / "w0"), tmp_path / "w0")
+    train(Workdir.open(tmp_path / "w0").run, tmp_path / "w0")
     (row,) = [
         row for row in read_metrics(tmp_path / "w0" / "metrics.jsonl") if "heldout_loss" in row
     ]

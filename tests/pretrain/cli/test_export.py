@@ -31,6 +31,7 @@ from pretrain.convert import find_model_type, read_write
 from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import write_model
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.workdir import Workdir
 
 BERT = BertConfig(vocab=256, length=40, width=16, depth=3, num_heads=2, mlp=24)
 T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
@@ -455,7 +456,7 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
     )
     texts = ["The quick", "a reader of the text", "words"]
     translate = write.TranslationWriter(
-        Trained(tmp_path, make_starting_run(config), 0, params, vocabulary), 8, 4
+        Trained(Workdir.open(tmp_path), make_starting_run(config), 0, params, vocabulary), 8, 4
     )
     answers = translate(texts, [None] * 3)
     for text, answer in zip(texts, answers):
@@ -492,7 +493,7 @@ def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tm
             transformers.AutoTokenizer.from_pretrained(tmp_path / name),
         )
         ours = write.ContinuationWriter(
-            Trained(tmp_path, make_starting_run(config), 0, params, vocabulary), 8, 4
+            Trained(Workdir.open(tmp_path), make_starting_run(config), 0, params, vocabulary), 8, 4
         )
         texts = ["The quick", "a reader of the text", "words"]
         for text, answer in zip(texts, ours(texts, [None] * 3)):

@@ -29,6 +29,7 @@ from pretrain.inference import fill_mask, progress, text_generation
 from pretrain.inference.answering import make_answerer
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import Trained, open_trained
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.inference.test_progress import Terminal
 
 TEXT = [
@@ -187,7 +188,11 @@ def test_tokens_fill_masks_as_they_are_written(tmp_path):
     for best, word, filled in ((7, "…s", "the cats."), (6, "cat", "the cat cat.")):
         params["mlm_head"]["bias"] = np.where(np.arange(9) == best, 90, 0).astype(np.float32)
         trained = Trained(
-            tmp_path, make_starting_run(config), 0, params, read_vocabulary(tmp_path / "vocab.txt")
+            Workdir.open(tmp_path),
+            make_starting_run(config),
+            0,
+            params,
+            read_vocabulary(tmp_path / "vocab.txt"),
         )
         (result,) = fill_mask.MaskFiller(trained, 1, 1)(["the cat [MASK]."], [None])
         assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
@@ -207,7 +212,7 @@ def test_bytes_carry_their_blanks(tmp_path):
         params["mlm_head"]["bias"] = np.where(
             np.arange(304) == vocabulary.pieces.index(piece), 90, 0
         ).astype(np.float32)
-        trained = Trained(tmp_path, make_starting_run(config), 0, params, vocabulary)
+        trained = Trained(Workdir.open(tmp_path), make_starting_run(config), 0, params, vocabulary)
         (result,) = make_answerer(trained, top=1)(["the quick <mask> jumps."], [None])
         assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
 

@@ -26,8 +26,8 @@ from pretrain.finetune.encoders import make_head_objective
 from pretrain.finetune.later_export import describe_refusal
 from pretrain.inference.tasks.predict_choices import ChoicePredictor
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import Trained
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.finetune.encoders import draw_params, make_decoders, make_encoders
 
 WORDS = "the a fox dog river stone runs sees near old".split()
@@ -72,7 +72,7 @@ def tuned(request, tmp_path_factory):
 @pytest.mark.held_by(1)
 def test_a_decoder_learns_to_classify(tuned, tmp_path, capsys):
     workdir, dev = tuned
-    objective = read_run(workdir).data.objective
+    objective = Workdir.open(workdir).run.data.objective
     assert (objective.name, objective.cls_position) == ("classification", "none")
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", dev, "--json"]) == 0
     accuracy = json.loads(capsys.readouterr().out)["accuracy"]

@@ -35,8 +35,8 @@ from pretrain.training.memory import memory_check
 from pretrain.training.memory.device_memory import DeviceMemory
 from pretrain.training.new_workdir import check_origin, digest_params, start_workdir
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 BERT = BertConfig(
     vocab=64, length=32, width=32, depth=2, num_heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
@@ -128,7 +128,7 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
         "task": "mnli",
         "fresh": ["classifier/out/bias", "classifier/out/kernel"],
     }
-    run = read_run(workdir)
+    run = Workdir.open(workdir).run
     assert run.data.objective.columns == ("s", "t", "is")
     assert (
         run.model.labels == ("entailment", "neutral")
@@ -407,11 +407,11 @@ def test_an_origin_of_an_earlier_version_is_read_by_its_name(tuned, pretrained, 
     del origin["fresh_flag"], origin["pretrained_digest"]
     (workdir / "origin.json").write_text(json.dumps(origin))
     trained = open_trained(pretrained)
-    check_origin(str(workdir), trained, "head")
+    check_origin(Workdir.open(workdir), trained, "head")
     assert "whether" in (error := capsys.readouterr().err) and "cannot be checked" in error
     (workdir / "origin.json").write_text(json.dumps(origin | {"pretrained_step": 7}))
     with pytest.raises(ConfigError, match="w began with bert at step 7, not with the model in"):
-        check_origin(str(workdir), trained, "head")
+        check_origin(Workdir.open(workdir), trained, "head")
 
 
 def test_seeds_of_two_pretrained_steps_are_not_mixed(tmp_path, capsys):
@@ -421,7 +421,7 @@ def test_seeds_of_two_pretrained_steps_are_not_mixed(tmp_path, capsys):
     (workdir / "origin.json").write_text(json.dumps(origin | {"pretrained_digest": "a" * 32}))
     model = SimpleNamespace(workdir="runs/bert", step=8, params={})
     with pytest.raises(ConfigError, match="seed-1 began with bert at step 4.*give the --from and"):
-        check_origin(str(workdir), model, "head")
+        check_origin(Workdir.open(workdir), model, "head")
 
 
 def test_the_held_out_examples_are_not_those_of_training(tuned, tmp_path, capsys):

@@ -36,8 +36,8 @@ from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits.label_checks import read_pairs
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
@@ -133,7 +133,7 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
         )
         == 0
     )
-    run = read_run(tmp_path / "w")
+    run = Workdir.open(tmp_path / "w").run
     assert run.evaluate.metrics == ("span_f1", "exact_match") and run.checkpoint.best == "span_f1"
     assert run.data.objective.questions == "squad2" and run.data.objective.prefix == "squad2 "
     scored = metrics_file.read_metrics(tmp_path / "w" / "metrics.jsonl")[-1]
@@ -254,7 +254,7 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "squad2 40.0%, sst2 60.0% of the rows" in out
     assert "best by mean at step" in out and ", sst2/accuracy " in out
-    run = read_run(tmp_path / "w")
+    run = Workdir.open(tmp_path / "w").run
     assert run.train.steps == 20 and [each.task for each in run.data.objective.tasks] == [
         "squad2",
         "sst2",
@@ -313,8 +313,9 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
         and c["written"] == a["written"]
         and "label" not in c
     )
-    assert "sst2 sentence" in make_card(open_trained(tmp_path / "w")) and run == read_run(
-        tmp_path / "w"
+    assert (
+        "sst2 sentence" in make_card(open_trained(tmp_path / "w"))
+        and run == Workdir.open(tmp_path / "w").run
     )
 
 

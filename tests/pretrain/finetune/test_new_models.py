@@ -20,8 +20,8 @@ from data.vocabulary.word_vectors import fill_embeddings, read_word_vectors
 from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.config import AdamW, Checkpoint, ConfigError, Evaluate, Run, Train, load
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.conftest import WORD_ENCODERS
 from tests.pretrain.training.recurrent_runs import check_killed_run
 
@@ -67,7 +67,7 @@ def trained(files, tmp_path_factory):
 
 
 def test_a_new_model_learns_and_every_verb_takes_it(trained, files, tmp_path, capsys):
-    run = read_run(trained)
+    run = Workdir.open(trained).run
     assert run.model.encoder.width == 12 and run.model.dropout == 0.5
     assert run.model.labels == ("fox", "none") and run.train.steps == 13 * 8
     vocabulary = load_vocabulary(trained / "vocabulary")

@@ -9,7 +9,7 @@ import pytest
 
 from pretrain.__main__ import main
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.workdir import Workdir
 
 WORDS = "the a fox dog river stone runs sees near old".split()
 FAST = [
@@ -70,7 +70,7 @@ def tuned(untrained, tmp_path_factory):
 
 def test_it_learns_and_predicts(tuned, tmp_path, capsys):
     workdir, dev = tuned
-    run = read_run(workdir)
+    run = Workdir.open(workdir).run
     assert run.data.objective.choices == 3 and run.checkpoint.best == "accuracy"
     scored = [
         row["heldout_accuracy"]

@@ -35,8 +35,9 @@ from pretrain.publish.cards.model_card import make_card
 from pretrain.training import truncation_report
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import Checkpoints, read_run
+from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.trained import Trained, open_trained
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
 
 BERT = BertConfig(
@@ -129,7 +130,7 @@ def tuned(pretrained, tmp_path_factory):
 
 def test_it_learns_and_predicts_where_the_answer_is(tuned, capsys):
     workdir, command, dev = tuned
-    run = read_run(workdir)
+    run = Workdir.open(workdir).run
     assert (
         isinstance(run.model, SpanReaderConfig)
         and run.model.unanswerable

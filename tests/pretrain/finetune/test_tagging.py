@@ -9,7 +9,7 @@ import pytest
 from data.examples.tag_schemes import find_entities
 from pretrain.__main__ import main
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.workdir import Workdir
 
 WORDS = "the a fox dog river stone runs sees near old".split()
 FAST = [
@@ -66,7 +66,7 @@ def tuned(untrained, tmp_path_factory):
 
 def test_it_learns_and_predicts(tuned, capsys):
     workdir, held_out, dev = tuned
-    run = read_run(workdir)
+    run = Workdir.open(workdir).run
     assert (
         run.model.labels == ("O", "B-animal", "I-animal")
         and run.model.scheme == "bio"
@@ -231,7 +231,7 @@ def test_files_of_any_name_are_read_as_conll(untrained, tuned, tmp_path, capsys)
     assert main([*command, *FAST, "train.steps=1"]) == 2
     assert "--as conll reads any file as .conll (--as: conll, jsonl)" in capsys.readouterr().err
     assert main([*command, "--as", "conll", *FAST, "train.steps=1"]) == 0
-    assert read_run(tmp_path / "run").model.scheme == "bio"
+    assert Workdir.open(tmp_path / "run").run.model.scheme == "bio"
     capsys.readouterr()
     workdir = str(tmp_path / "run")
     argv = ["evaluate", "--workdir", workdir, "--labelled", heldout, "--json"]

@@ -24,8 +24,8 @@ from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits.label_checks import read_pairs
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
@@ -125,7 +125,7 @@ def test_it_learns_and_predicts(vocabulary, tmp_path, capsys):
         )
         == 0
     )
-    run = read_run(tmp_path / "w")
+    run = Workdir.open(tmp_path / "w").run
     assert (
         run.evaluate.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
         and run.checkpoint.best == "entity_f1"

@@ -27,8 +27,8 @@ from pretrain.finetune.text2text_task import TextExamples, convert_to_text, find
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 from tests.store_files import generation_folder
 
 T5 = T5Config(
@@ -109,7 +109,7 @@ def tuned(pretrained, tmp_path_factory):
 
 def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
     workdir, rows, dev = tuned
-    run = read_run(workdir)
+    run = Workdir.open(workdir).run
     assert run.data.objective == Text2Text(
         **dict(
             length=32,
@@ -213,7 +213,7 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
         f"mrpc sentence1: {row['sentence1']} sentence2: {row['sentence2']}" for row in rows[:12]
     ]
     ids = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
-    most = read_run(workdir).data.objective.target_length
+    most = Workdir.open(workdir).run.data.objective.target_length
     with torch.no_grad():
         written = model.generate(**ids, max_new_tokens=most, do_sample=False)
     assert [
@@ -244,9 +244,9 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
         str(tmp_path / "w"),
         *FAST,
     ]
-    same = read_run(
+    same = Workdir.open(
         tuned[0]
-    ).data.objective.target_length  # and steps: the compiled program is the same
+    ).run.data.objective.target_length  # and steps: the compiled program is the same
     assert (
         main(
             [

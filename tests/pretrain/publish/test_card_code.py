@@ -10,6 +10,7 @@ from pretrain.inference.fill_mask import MaskFiller
 from pretrain.publish.cards.card_data import format_scores
 from pretrain.publish.cards.model_card import find_task, make_card, make_loading_lines
 from pretrain.workdir.trained import Trained
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.finetune.encoders import draw_params, make_encoders, trained_vocabularies
 
 
@@ -19,7 +20,7 @@ def test_the_code_of_an_xlnet_fills_a_gap(tmp_path, capsys):
     model = make_encoders()["xlnet"]
     run = Run(model=model, data=Data(objective=PermutationLm(length=16)))
     vocabulary, params = trained_vocabularies()["xlnet"], draw_params(run)
-    trained = Trained(tmp_path, run, 7, params, vocabulary)
+    trained = Trained(Workdir.open(tmp_path), run, 7, params, vocabulary)
     write_model(tmp_path / "out", model, params, vocabulary)
     lines = make_loading_lines(run, vocabulary, str(tmp_path / "out"))
     exec("\n".join(lines), names := {})

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from etils import epath
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask
@@ -32,6 +31,7 @@ from pretrain.settings import AttentionChoice
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.continuation import check_workdir
 from pretrain.training.program import make_program
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.conftest import RUNS
 
 ROWS_ON_A_CPU = AttentionKernel(
@@ -166,7 +166,7 @@ def test_a_run_prints_and_records_what_computes_attention(configs, tmp_path, cap
     (start,) = map(json.loads, (workdir / "environment.jsonl").read_text().splitlines())
     assert start["attention"] == ["XLA"] and start["step"] == 0
     assert load(workdir / "config.json").train.attention == "plain"
-    check_workdir(load(configs["bert"], words), epath.Path(workdir), allow_changes=False)
+    check_workdir(load(configs["bert"], words), Workdir.open(workdir), allow_changes=False)
 
 
 def test_train_refuses_a_kernel_before_it_makes_a_workdir(configs, tmp_path, capsys):

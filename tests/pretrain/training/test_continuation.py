@@ -9,7 +9,6 @@ import shutil
 
 import numpy as np
 import pytest
-from etils import epath
 
 from data.pipeline import Stream
 from data.store.reader import Store
@@ -18,7 +17,8 @@ from pretrain.config import AdamW, load, to_json
 from pretrain.settings.overrides import ConfigError
 from pretrain.training import continuation, startup
 from pretrain.training.new_workdir import report_other_origin
-from pretrain.workdir.checkpoints import Checkpoints, read_run
+from pretrain.workdir.checkpoints import Checkpoints
+from pretrain.workdir.workdir import Workdir
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def test_a_warmup_as_long_as_the_run_is_reported(run, decay):
 @pytest.mark.fast
 def test_the_refusal_of_a_change_names_the_command_that_keeps_the_settings(run, tmp_path):
     """A run was begun with path=value arguments, and is resumed without them."""
-    workdir = epath.Path(tmp_path / "a run")
-    workdir.mkdir()
+    workdir = Workdir.open(tmp_path / "a run")
+    workdir.path.mkdir()
     (workdir / "config.json").write_text(to_json(run))
     (workdir / "metrics.jsonl").write_text('{"step": 1}\n')
     with pytest.raises(ConfigError) as caught:
@@ -84,14 +84,14 @@ def test_the_refusal_of_a_change_names_the_command_that_keeps_the_settings(run, 
 @pytest.mark.fast
 def test_a_run_goes_on_with_another_feed_and_one_of_before_has_none(run, tmp_path):
     """Both feeds give the same batches; `config.json` of 0.2 knows of none."""
-    workdir, before = epath.Path(tmp_path), json.loads(to_json(run))
-    (workdir / "metrics.jsonl").write_text('{"step": 1}\n')
+    before = json.loads(to_json(run))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
     other = dataclasses.replace(run, data=dataclasses.replace(run.data, feed="threads"))
     assert before["data"].pop("feed") == "auto"
     for feed in ({}, {"feed": "tfdata"}):
         saved = before | {"data": before["data"] | feed}
-        (workdir / "config.json").write_text(json.dumps(saved))
-        assert continuation.check_workdir(other, workdir, allow_changes=False)
+        (tmp_path / "config.json").write_text(json.dumps(saved))
+        assert continuation.check_workdir(other, Workdir.open(tmp_path), allow_changes=False)
 
 
 def test_a_start_that_trains_nothing_leaves_the_configuration(configs, tmp_path, capsys):
@@ -110,11 +110,11 @@ def test_a_start_that_trains_nothing_takes_a_run_to_other_devices(configs, tmp_p
     workdir = tmp_path / "run"
     words = ["train", str(configs["bert"]), "--workdir", str(workdir), "evaluate.every=0"]
     assert main([*words, "train.stop_at_step=2"]) == 0
-    written = read_run(workdir)
+    written = Workdir.open(workdir).run
     elsewhere = dataclasses.replace(written, mesh=dataclasses.replace(written.mesh, data=1 << 10))
     (workdir / "config.json").write_text(to_json(elsewhere))
     assert main([*words, "train.steps=1"]) == 0
-    assert read_run(workdir) == written
+    assert Workdir.open(workdir).run == written
 
 
 def test_another_batch_size_continues_after_the_rows_that_were_read(configs, run, tmp_path, capsys):
@@ -197,28 +197,29 @@ def test_a_large_seed_is_refused_for_a_new_run_alone(run, tmp_path, monkeypatch)
     """JAX takes its lower 32 bits; a run that began with it needs all of them for its data."""
     seed = (1 << 32) + 5
     seeded = dataclasses.replace(run, train=dataclasses.replace(run.train, seed=seed))
-    workdir = epath.Path(tmp_path / "run")
+    workdir = Workdir.open(tmp_path / "run")
     message = f"train.seed={seed}: parameters and dropout would be as with seed 5; choose"
     with pytest.raises(ConfigError, match=message):
         startup.open_data(seeded, workdir, False)
-    workdir.mkdir()
+    workdir.path.mkdir()
     (workdir / "config.json").write_text(to_json(seeded))
-    monkeypatch.setattr(continuation, "has_finished_steps", lambda workdir: True)
+    (workdir / "metrics.jsonl").write_text('{"step": 1}\n')
+    workdir = Workdir.open(tmp_path / "run")
     assert startup.open_data(seeded, workdir, False).before == seeded
 
 
 def test_a_workdir_that_began_with_another_model_says_so(tmp_path, capsys):
     (tmp_path / "origin.json").write_text('{"folder": "bert", "pretrained_step": 7}')
     for source, step in (("runs/bert", None), ("elsewhere/bert/", 7)):
-        report_other_origin(tmp_path, source, step)
+        report_other_origin(Workdir.open(tmp_path), source, step)
     assert capsys.readouterr().err == ""
-    report_other_origin(tmp_path, "runs/albert")
-    report_other_origin(tmp_path, "runs/bert", 9)
+    report_other_origin(Workdir.open(tmp_path), "runs/albert")
+    report_other_origin(Workdir.open(tmp_path), "runs/bert", 9)
     first, second = capsys.readouterr().err.splitlines()
     assert "it began with bert at step 7, not with albert." in first
     assert "it began with bert at step 7, not with bert at step 9." in second
     (tmp_path / "origin.json").write_text('{"repository": "a/b"}')
-    report_other_origin(tmp_path, "runs/albert")
+    report_other_origin(Workdir.open(tmp_path), "runs/albert")
     assert capsys.readouterr().err == ""
 
 

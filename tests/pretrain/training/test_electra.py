@@ -21,6 +21,7 @@ from pretrain.convert.safe_folder import FolderError
 from pretrain.inference import fill_mask
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import Trained
+from pretrain.workdir.workdir import Workdir
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",
@@ -254,7 +255,7 @@ def test_words_are_discriminated_as_the_model_discriminates_their_tokens(
 
 
 def test_texts_are_discriminated_in_a_batch_as_alone(vocabulary, params, tmp_path):
-    trained = Trained(tmp_path, make_starting_run(CONFIG), 0, params, vocabulary)
+    trained = Trained(Workdir.open(tmp_path), make_starting_run(CONFIG), 0, params, vocabulary)
     texts = [
         "fox",
         "the [MASK] fox",

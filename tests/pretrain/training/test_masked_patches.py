@@ -23,6 +23,7 @@ from pretrain.settings.overrides import ConfigError
 from pretrain.training.losses import find_loss
 from pretrain.training.losses.loss import ScoreTokens
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 from tests.image_files import write_class_folders
 from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
 
@@ -213,6 +214,6 @@ def test_attention_of_masked_patches_is_that_of_all_patches(store, tmp_path):
     Image.new("RGB", (16, 16), "red").save(tmp_path / "red.png")
     mesh = make_mesh(Mesh(data=1), jax.devices()[:1])
     with jax.set_mesh(mesh):
-        trained = Trained(tmp_path, run, 0, params, ImageEncoding(("a",)))
+        trained = Trained(Workdir.open(tmp_path), run, 0, params, ImageEncoding(("a",)))
         (found,) = compute_image_maps(trained, mesh, [str(tmp_path / "red.png")])
     assert found.title == "red.png" and found.weights_NHGG.shape == (1, 2, 4, 4)

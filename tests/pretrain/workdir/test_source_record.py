@@ -13,6 +13,7 @@ from data.store.small_store import write_store
 from pretrain.__main__ import main
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.source_record import NAME, check_heldout, check_source, write_source
+from pretrain.workdir.workdir import Workdir
 
 pytestmark = pytest.mark.fast
 
@@ -37,14 +38,14 @@ def other(stores, tmp_path_factory):
 
 @pytest.fixture
 def workdir(stores, tmp_path):
-    write_source(stores["bert"].path, stores["bert"].fingerprint, tmp_path)
+    write_source(stores["bert"].path, stores["bert"].fingerprint, Workdir.open(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "checkpoints" / "4").mkdir(parents=True)
     return tmp_path
 
 
 def check_record(store, workdir, allow_changes):
-    check_source(store.path, store.fingerprint, workdir, allow_changes)
+    check_source(store.path, store.fingerprint, Workdir.open(workdir), allow_changes)
 
 
 def test_the_same_store_elsewhere_is_the_same(stores, workdir, capsys):
@@ -66,18 +67,19 @@ def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, ca
 
 def test_the_held_out_part_is_remembered(stores, other, tmp_path):
     store = stores["bert"]
-    write_source(store.path, store.fingerprint, tmp_path, store.heldout_digest)
-    assert check_heldout(store, tmp_path) is None
+    write_source(store.path, store.fingerprint, Workdir.open(tmp_path), store.heldout_digest)
+    assert check_heldout(store, Workdir.open(tmp_path)) is None
     with pytest.raises(ConfigError, match="was prepared again: its held-out documents are not"):
-        check_heldout(other, tmp_path)
+        check_heldout(other, Workdir.open(tmp_path))
 
 
 def test_a_record_without_a_held_out_part_names_what_it_cannot_show(stores, other, tmp_path):
     """Of version 0.2.0."""
-    assert check_heldout(stores["bert"], tmp_path) is None  # an import has no record at all
-    write_source(stores["bert"].path, stores["bert"].fingerprint, tmp_path)
-    assert check_heldout(stores["bert"], tmp_path) is None
-    assert "that are held out now cannot be checked" in check_heldout(other, tmp_path)
+    workdir = Workdir.open(tmp_path)
+    assert check_heldout(stores["bert"], workdir) is None  # an import has no record at all
+    write_source(stores["bert"].path, stores["bert"].fingerprint, workdir)
+    assert check_heldout(stores["bert"], workdir) is None
+    assert "that are held out now cannot be checked" in check_heldout(other, workdir)
 
 
 def test_the_digest_of_the_held_out_part_is_of_it_alone(stores, tmp_path):
