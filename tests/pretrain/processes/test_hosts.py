@@ -20,6 +20,7 @@ from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits import preflight
 from pretrain.workdir import metrics_file, samples_file
 from pretrain.workdir.read_params import restore_params
+from pretrain.workdir.workdir import Workdir
 from tests import forks
 
 pytestmark = pytest.mark.slow
@@ -479,14 +480,14 @@ def test_a_damaged_store_is_reported_with_its_host(monkeypatch, stores):
 
 def test_a_workdir_that_cannot_be_written_is_reported_with_its_host(tmp_path):
     (tmp_path / "file").write_text("")
-    assert preflight._write_probe(tmp_path / "file") is None
-    note = preflight._write_probe(tmp_path / "run")
+    assert preflight._write_probe(Workdir.open(tmp_path / "file")) is None
+    note = preflight._write_probe(Workdir.open(tmp_path / "run"))
     host_facts = [
         {"host": "a (process 0)", "probe": note},
         {"host": "b (process 1)", "probe": None},
         {"host": "c (process 2)", "probe": ".preflight-2"},
     ]
-    first, second = preflight._find_unseen_probes(tmp_path / "run", host_facts)
+    first, second = preflight._find_unseen_probes(Workdir.open(tmp_path / "run"), host_facts)
     assert (
         first == f"b (process 1) cannot write to {tmp_path / 'run'}"
         and "is another folder on c (process 2)" in second
