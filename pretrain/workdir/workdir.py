@@ -12,7 +12,6 @@ from etils import epath
 
 from data.corpus.buckets import check_bucket
 from pretrain.config import Run, read_json
-from pretrain.workdir.check import explain_no_workdir, is_hugging_face_folder
 from pretrain.workdir.metrics_file import read_metrics
 
 
@@ -66,6 +65,8 @@ class Workdir:
     @cached_property
     def run(self) -> Run:
         """The configuration in config.json. Raises FileNotFoundError if this is not a workdir."""
+        from pretrain.workdir.check import explain_no_workdir, is_hugging_face_folder
+
         check_bucket(self)
         if not self.has_config or is_hugging_face_folder(self.path):
             raise FileNotFoundError(explain_no_workdir(self, "config.json"))
