@@ -18,7 +18,7 @@ class Data:
     # What the model learns; its class builds the batches.
     objective: Objective | Mixed = DEFAULT_OBJECTIVE
     batch_size: int = 32  # [rows] Global batch, over all hosts.
-    # Share of each source, in the manifest's order; (): the manifest's shares
+    # Share of each source, in the manifest's order; (): the manifest's shares.
     rates: tuple[float, ...] = ()
     # [threads] CPU threads per host that build batches. They take turns, so more help only if
     # reading the store is slow.

@@ -140,9 +140,9 @@ def _make_unknown_key_error(
     close = difflib.get_close_matches(name, fields, n=3, cutoff=0.5)
     close.sort(key=lambda field: sorted(field) != sorted(name))  # swapped letters come first
     place = type(node).__name__ if fields else f"{key.rpartition('.')[0]} is a value and"
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    hint = f"did you mean {close[0]!r}? It" if close else "it"
     return ConfigError(
-        f"{key}: {place} has no {name!r}; {hint}It has {', '.join(fields) or 'no parts'}"
+        f"{key}: {place} has no {name!r}; {hint} has {', '.join(fields) or 'no parts'}"
     )
 
 
