@@ -695,7 +695,7 @@ def test_parameters_of_another_configuration_are_named():
         bert.to_hf(BERT, params)
     with pytest.raises(ValueError, match=r"lm_head/kernel"):
         t5.to_hf(dataclasses.replace(T5, tied=False), random_params(T5))
-    with pytest.raises(ValueError, match=r"initial parameters are not those .*: lm_head/kernel"):
+    with pytest.raises(ValueError, match=r"initial parameters do not fit .*: lm_head/kernel"):
         t5.from_hf(T5, {}, random_params(dataclasses.replace(T5, tied=False)))
 
 
