@@ -264,8 +264,10 @@ def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> Mod
         if name in REFUSED:
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
     model_type = hf_config.get("model_type")
-    is_known = isinstance(model_type, str) and model_type in FAMILIES
-    if is_known and not FAMILIES[model_type].hugging_face:
+    family = (
+        FAMILIES[model_type] if isinstance(model_type, str) and model_type in FAMILIES else None
+    )
+    if family and not family.hugging_face:
         raise FolderError(
             f"{folder / CONFIG}: model_type {model_type!r}: transformers has no such model, so "
             "there are no names by which its tensors could be imported"

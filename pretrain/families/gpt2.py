@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_next_token import MaskedNextToken
+from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from pretrain.families import gpt
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
@@ -47,7 +48,7 @@ KEYS = (  # our field, their key, the meaning of an absent key
 )
 
 
-def describe_settings(config: Gpt2Config, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: GptConfig, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json."""
     return {
         "embd_pdrop": config.embedding_dropout_rate,

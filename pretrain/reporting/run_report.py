@@ -54,8 +54,7 @@ class RunLines(NamedTuple):
         data = self.config.get("data")
         objective = data.get("objective") if isinstance(data, dict) else None
         kind = objective.get("type") if isinstance(objective, dict) else None
-        is_known = isinstance(kind, str) and kind in CLASSES
-        return CLASSES[kind].unit if is_known else Objective.unit
+        return CLASSES[kind].unit if isinstance(kind, str) and kind in CLASSES else Objective.unit
 
 
 def write_report(
