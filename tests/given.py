@@ -19,6 +19,7 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "bert": "hf_bert",
     "electra": "hf_bert",
     "distilbert": "hf_bert",
+    "modernbert": "hf_bert",
     "albert": "hf_albert",
     "roberta": "hf_roberta",
     "bart": "hf_roberta",

@@ -76,6 +76,10 @@ REFORMER = dict(
     lsh_attn_chunk_length=32, local_attn_chunk_length=8, hidden_dropout_prob=0.0, eos_token_id=260, pad_token_id=260,
     local_attention_probs_dropout_prob=0.0,
 )  # fmt: skip
+MODERNBERT = dict(
+    vocab_size=64, hidden_size=16, num_hidden_layers=6, num_attention_heads=2, intermediate_size=24, max_position_embeddings=48,
+    local_attention=8, pad_token_id=0, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3,
+)  # fmt: skip
 LABELS = dict(num_labels=3, classifier_dropout=0.0, problem_type="single_label_classification")
 ELECTRA = BERT | dict(embedding_size=12)
 
@@ -110,6 +114,7 @@ def make_models():
         "marian": {"": hf.MarianMTModel(hf.MarianConfig(**MARIAN))},
         "xlnet": {"": hf.XLNetLMHeadModel(hf.XLNetConfig(**XLNET))},
         "reformer": {"": hf.ReformerModelWithLMHead(hf.ReformerConfig(**REFORMER))},
+        "modernbert": {"": hf.ModernBertForMaskedLM(hf.ModernBertConfig(**MODERNBERT))},
         "gpt": {"": hf.OpenAIGPTLMHeadModel(hf.OpenAIGPTConfig(**GPT, vocab_size=64))},
         "gpt2": {
             "": hf.GPT2LMHeadModel(

@@ -41,7 +41,7 @@ HEADS = {
 # Every head on BERT; for other families one that differs from BERT's, or one without their pooler.
 FINE_TUNED = [("bert", head) for head in HEADS] + [("roberta", "tagger"), ("albert", "span_reader")]
 FINE_TUNED += [(name, "multiple_choice") for name in ("electra", "distilbert", "xlnet")]
-FINE_TUNED += [("xlnet", "span_reader")]
+FINE_TUNED += [("xlnet", "span_reader"), ("modernbert", "span_reader")]
 KINDS = (
     "unigram",
     "bpe",

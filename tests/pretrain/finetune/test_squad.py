@@ -581,7 +581,7 @@ def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies
         match=r"c.jsonl:1: the vocabulary has no piece for the answer .*, nor for any other answer there \(heldout\)",
     ):
         task.read_examples(args, whole, none, 0.1).encode_questions(vocabulary)
-    args.on_bad_example = "refuse"
+    args = TaskOptions("squad", on_bad_example="refuse")
     with pytest.raises(
         ValueError,
         match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-example skip skips such",
