@@ -122,7 +122,7 @@ def train_with_lease(
 ) -> int | None:
     """Do the work of `train` while `lease` keeps other runs out of the workdir."""
     batches = ComposedBatches(opened.stream, dataset) if dataset else opened.stream
-    program = choose_program(run, mesh, workdir, make_program)
+    program = choose_program(run, mesh, workdir.path, make_program)
     evaluator = make_run_evaluator(run, program, mesh)
     sampler = None
     if opened.heldout and run.evaluate.samples:
