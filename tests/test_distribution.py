@@ -24,7 +24,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 FILES = ("setup.cfg", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md")
 CALL = "import sys, cloze_backend as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
 SOURCE = re.compile(rf"(?:^|-m )((?:{'|'.join(ROOMS)})(?:\.\w+)*)\.?$")
-KEYS = {"data.store", "data.objectives", *ROOMS}  # strings that are keys, axes or folders
+# Strings that are keys, axes or folders, or what `import_member` completes.
+KEYS = {"data.store", "data.objectives", "data.inspection", *ROOMS}
 USER = """
 from {prefix}data.config import Data
 from {prefix}pretrain.config import load

@@ -11,6 +11,7 @@ from typing import Any
 from etils import epath
 
 from data.corpus.buckets import check_bucket
+from data.corpus.paths import as_path
 from pretrain.config import Run, read_json
 from pretrain.workdir.metrics_file import read_metrics
 
@@ -31,7 +32,7 @@ class Workdir:
 
         Nothing is read yet, and the folder may be missing.
         """
-        return path if isinstance(path, Workdir) else cls(epath.Path(path))
+        return path if isinstance(path, Workdir) else cls(epath.Path(as_path(path)))
 
     def __fspath__(self) -> str:
         return os.fspath(self.path)

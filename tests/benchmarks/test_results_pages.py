@@ -40,6 +40,7 @@ WITHOUT_RESULTS = {
     "lstm_runs",
     "music",
     "plans",
+    "plans_by_slice",
     "reliability",
     "speed_details",
     "unknown_tokens",

@@ -66,7 +66,7 @@ def test_the_formats_are_those_of_the_readers():
         (
             "p.md",
             {"file_format": "txt"},
-            r"p.md: it is Parquet, which Cloze does not read: .* \S+/p.md \S+/p.new.jsonl",
+            r"p.md: it is Parquet, which Cloze does not read: .* \S+/p.md > \S+/p.new.jsonl",
         ),
         (
             "u16",
@@ -76,7 +76,7 @@ def test_the_formats_are_those_of_the_readers():
         (
             "p.gz",
             {"file_format": "txt"},
-            r"p.gz: it is Parquet, .*: gunzip -k \S+/p.gz && .* \S+/p \S+/p.new.jsonl",
+            r"p.gz: it is Parquet, .*: gunzip -k \S+/p.gz && .* \S+/p > \S+/p.new.jsonl",
         ),
     ],
 )

@@ -184,7 +184,7 @@ def fit_student(student, teacher):
         (
             dataclasses.replace(STUDENT, vocab=64, teacher_depth=3),
             BERT,
-            "of its teacher; set model.vocab=128 model.teacher_depth=4",
+            "its teacher's; set model.vocab=128 model.teacher_depth=4",
         ),
         (
             dataclasses.replace(STUDENT, depth=5),

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from etils import epath
 from tokenizers import processors
 
 from data.config import Data
@@ -23,6 +24,7 @@ from pretrain.inference.tasks.long_pairs import shorten_pair
 from pretrain.inference.tasks.predict_labels import LabelPredictor
 from pretrain.publish.cards.model_card import make_card
 from pretrain.workdir.trained import Trained
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_decoders, make_encoders
 
 ENCODERS = make_encoders() | make_decoders()
@@ -172,7 +174,9 @@ def test_the_model_card_describes_the_predictions(vocabularies, tmp_path):
     (tmp_path / "origin.json").write_text(
         json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
     )
-    trained = dataclasses.replace(make_tuned("bert", vocabularies), workdir=tmp_path)
+    trained = dataclasses.replace(
+        make_tuned("bert", vocabularies), workdir=Workdir(epath.Path(tmp_path))
+    )
     card = make_card(trained)
     assert "pipeline_tag: text-classification\n" in card
     assert "| labels | `no`, `maybe`, `yes` |" in card

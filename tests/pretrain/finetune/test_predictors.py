@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 from data.config import Data
 from data.examples.choice_questions import ChoiceQuestion
@@ -18,6 +19,7 @@ from pretrain.inference.tasks.predict_tags import TagPredictor
 from pretrain.publish.cards.model_card import make_card
 from pretrain.training.losses import find_loss
 from pretrain.workdir.trained import Trained
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
 
 ENCODERS = make_encoders()
@@ -128,7 +130,7 @@ def test_the_model_card_describes_the_predictions(vocabularies, tmp_path):
         Tagging(length=16),
         vocabularies,
     )
-    card = make_card(dataclasses.replace(tagger, workdir=tmp_path))
+    card = make_card(dataclasses.replace(tagger, workdir=Workdir(epath.Path(tmp_path))))
     assert (
         "pipeline_tag: token-classification\n" in card
         and "| labels | `O`, `B-X`, `I-X`, `B-Y`, `I-Y` |" in card
@@ -140,7 +142,7 @@ def test_the_model_card_describes_the_predictions(vocabularies, tmp_path):
     chooser = make_tuned(
         "bert", ChoiceConfig(encoder=ENCODERS["bert"]), MultipleChoice(length=16), vocabularies
     )
-    card = make_card(dataclasses.replace(chooser, workdir=tmp_path))
+    card = make_card(dataclasses.replace(chooser, workdir=Workdir(epath.Path(tmp_path))))
     assert (
         "pipeline_tag: multiple-choice\n" in card
         and "the right one of 4 choices, rows of 16" in card

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 from data.config import Data
 from data.examples import labelled_examples, labelled_store
@@ -537,7 +538,9 @@ def test_the_model_card_describes_the_model(vocabularies, tmp_path):
     (tmp_path / "origin.json").write_text(
         json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
     )
-    trained = dataclasses.replace(make_reader("bert", vocabularies), workdir=tmp_path)
+    trained = dataclasses.replace(
+        make_reader("bert", vocabularies), workdir=Workdir(epath.Path(tmp_path))
+    )
     card = make_card(trained)
     assert (
         "pipeline_tag: question-answering\n" in card

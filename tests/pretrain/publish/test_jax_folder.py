@@ -151,12 +151,13 @@ def test_invalid_folders_are_refused_and_nothing_is_written(folders, tmp_path, v
 
 def test_the_verb_writes_it(tmp_path, vocabularies, capsys):
     from pretrain.__main__ import main
-    from pretrain.api.importing import make_starting_run
     from pretrain.training.new_workdir import start_workdir
 
     config = dataclasses.replace(RUNS["gpt3"].model, vocab=128)
     params = jax.jit(lambda: init_params(build(config), RUNS["gpt3"].data.objective, 1))()
-    start_workdir(tmp_path / "w", make_starting_run(config), params, vocabularies["gpt"])
+    start_workdir(
+        tmp_path / "w", dataclasses.replace(RUNS["gpt3"], model=config), params, vocabularies["gpt"]
+    )
     words = ["export", "--workdir", str(tmp_path / "w"), "--output", str(tmp_path / "out")]
     assert main([*words, "--format", "jax"]) == 0
     assert "program.bin" in capsys.readouterr().out

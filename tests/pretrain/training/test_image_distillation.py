@@ -305,7 +305,9 @@ def test_wrong_teachers_are_one_clear_error(store, tmp_path, capsys, monkeypatch
 
     from pretrain.workdir import trained
 
-    found = types.SimpleNamespace(run=types.SimpleNamespace(model=teacher), step=0, params={})
+    found = types.SimpleNamespace(
+        run=types.SimpleNamespace(model=teacher), step=0, params={}, read_origin=lambda: None
+    )
     monkeypatch.setattr(trained, "open_trained", lambda *args, **options: found)
     monkeypatch.setattr("pretrain.inference.random_head.check_head", lambda *args, **options: None)
     (tmp_path / "student.json").write_text(to_json(make_run(store)))

@@ -300,7 +300,8 @@ def test_reasons_against_it_are_reported():
     for width in (32, 41, 64, 80, 256):
         assert find_reason(drop=drop, K=width) is None
     assert find_reason(causal, shape_bias(1, 4, 114, 512), drop) is None
-    assert find_reason(Mask(window=7), L=1024, M=1024) is None
+    assert find_reason(Mask(window=700), L=1024, M=1024) is None
+    assert "blocks of its length" in find_reason(Mask(window=7), L=1024, M=1024)
     assert "not [1, 1, 114, 512]" in find_reason(causal.make_dense(114, 512))
     assert find_reason(jax.ShapeDtypeStruct((8, 1, 114, 512), jnp.bool_)) is None
     assert find_reason(causal.replace(offset=398)) is None
