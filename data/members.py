@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 Member = TypeVar("Member")
-ROOT = __package__.removesuffix("data")  # "cloze." in the wheel
+ROOT = (__package__ or "data").removesuffix("data")  # "cloze." in the wheel
 
 
 def import_member(member: str) -> Any:
