@@ -8,8 +8,8 @@ raises it to 160,000 in the global ones. The authors lowered the rate to 5e-5 af
         --vocab-size 50368 --output corpus
     python -m pretrain train modernbert_large --workdir runs/modernbert_large data.store=corpus
 
-CORPUS is a folder of text. The authors use StableAdamW, raise the batch from a small one, and do
-not pack rows; this run has AdamW, one batch size, and packed rows. Not run.
+CORPUS is a folder of text. The authors use StableAdamW and raise the batch from a small one; this
+run has AdamW and one batch size. Not run.
 """
 
 from data.config import Data

@@ -67,7 +67,7 @@ class LocalThenGlobal(nn.Module):
 def make_layer(config: ModernBertConfig, ops: Ops) -> partial[PreNormLayer]:
     """Return the constructor of a layer, local or global."""
     c = config
-    # "Megatron initialization" (appendix A): what is added to the stream is smaller in deep models.
+    # Megatron's initialization (section 2.2): the deeper, the smaller what joins the stream.
     residual_init = nn.initializers.truncated_normal(0.02 / math.sqrt(2 * c.depth))
     return partial(
         PreNormLayer,

@@ -77,7 +77,7 @@ class MaskedLMHead(nn.Module):
 
 
 class StateTransform(nn.Module):
-    """norm(activation(x W)): what a head reads of a state (Warner et al. 2024, appendix A)."""
+    """norm(activation(x W)): what heads of ModernBERT read of a state, as in the authors' code."""
 
     epsilon: float
     activation: Callable[[jax.Array], jax.Array] = gelu

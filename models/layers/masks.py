@@ -7,7 +7,6 @@ B batch   L query length   M key length   H heads
 
 from __future__ import annotations
 
-import importlib
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -230,8 +229,9 @@ class Mask(flax.struct.PyTreeNode):
 
 def make_band(kind: str, stride: int) -> SparsePattern:
     """Return the pattern of a window, "banded" or "local"; models without a window import none."""
-    module = importlib.import_module(f"{__package__}.block_sparse")
-    return module.SparsePattern(kind, stride, part="first")
+    from models.layers.block_sparse import SparsePattern
+
+    return SparsePattern(kind, stride, part="first")
 
 
 def make_padding_mask(
