@@ -8,7 +8,7 @@ B batch   L query length   M key length   H heads
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import flax.struct
 import jax
@@ -227,7 +227,7 @@ class Mask(flax.struct.PyTreeNode):
         return reduce(jnp.logical_and, masks) if masks else None
 
 
-def make_band(kind: str, stride: int) -> SparsePattern:
+def make_band(kind: Literal["banded", "local"], stride: int) -> SparsePattern:
     """Return the pattern of a window, "banded" or "local"; models without a window import none."""
     from models.layers.block_sparse import SparsePattern
 
