@@ -150,12 +150,11 @@ def write_program(folder: pathlib.Path, model: Any, params: Any, inputs: Mapping
     (folder / "program.bin").write_bytes(exported.serialize())
     example = draw_inputs(inputs, model.config)
     outputs = jax.tree.leaves(jitted(params, example))
-    np.savez(
-        folder / "example.npz",
-        allow_pickle=False,
+    arrays: dict[str, Any] = {
         **example,
         **{f"output.{i}": np.asarray(leaf, np.float32) for i, leaf in enumerate(outputs)},
-    )
+    }
+    np.savez(folder / "example.npz", **arrays)
 
 
 def draw_inputs(inputs: Mapping[str, Any], config: Any) -> dict[str, np.ndarray]:
