@@ -37,7 +37,6 @@ class ComposedBatches:
         """Open the dataset once, to check its elements.
 
         Args:
-          stream: the stream whose batches the dataset replaces.
           make_dataset: (stream, start_step, lo, hi) -> tf.data.Dataset of rows [lo, hi) of the
             batches of steps start_step, start_step + 1, ...: one element a step,
             {key: [hi - lo, ...]}. It must be a function of its arguments alone, so that a stopped
@@ -150,7 +149,6 @@ def make_text_batches(
         each, in the order of the run.
       stream: its objective, vocabulary, batch size and seed are used.
       start_step: first batch. The rows before it are read and dropped.
-      lo, hi: the rows of each batch that are built.
 
     Raises:
       ValueError: when the dataset is read, if the elements do not make one row each: they are too

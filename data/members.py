@@ -43,7 +43,6 @@ class FolderMembers(Mapping[str, Member], Generic[Member]):
         """List the files, and import none.
 
         Args:
-          path: the `__path__` of the folder's package.
           load: name of a file -> its member, or None if it holds none.
           get_name: member -> its name: the file's, or the file's without `_` in any case.
           suffix: the end of all names, which the files' names lack.

@@ -28,8 +28,6 @@ def open_stream(
     """Return the stream of one split of a source, a `MixedStream` if the objective is a mixture.
 
     Args:
-      source: the source of the rows.
-      data: the data section of the run.
       split: "train" or "heldout".
       seed: seed of order, mixture and masks.
       for_evaluation: whether the stream is for evaluation; see `MixedStream`.
@@ -90,7 +88,6 @@ class MixedStream:
         """Let the batch of `step` begin with given examples.
 
         Args:
-          step: the step to continue from.
           row: {part: number of its first example}. A part without a number begins with its first
             example, and `unrecorded_parts` lists it. A plain number comes from a run with one
             objective and counts for no part.

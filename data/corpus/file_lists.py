@@ -26,9 +26,7 @@ def list_files(
     """Return the files of a file name, folder or pattern, in order, and the files ignored there.
 
     Args:
-      name: the name on the command line.
       suffixes: ends of the names of the files that are read; None: of any file.
-      remedy: what the error for a file with another name proposes.
 
     Raises:
       FileNotFoundError: if there is no such file or folder.

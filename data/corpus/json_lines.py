@@ -69,7 +69,6 @@ def open_text(
     """Open a UTF-8 text file; a file whose name ends in .gz is decompressed.
 
     Args:
-      source: path of the file.
       newline: as for the built-in `open`.
       takes_text: whether formats of others that are text, such as FASTA, are read as they are.
 

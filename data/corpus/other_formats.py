@@ -155,7 +155,6 @@ def explain_other_format(name: str, wanted: Collection[str] = (".txt",)) -> str:
     """Return what a file is and the command that makes a file of it that Cloze reads; or "".
 
     Args:
-      name: its path.
       wanted: ends of the names of the files that the caller reads.
     """
     known = find_other_format(name)

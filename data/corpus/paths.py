@@ -46,11 +46,6 @@ def check_local(output: str | os.PathLike[str], what: str, option: str = "--outp
     """Raise ValueError if an output that is written on this machine has a URL.
 
     pathlib would make a folder `gs:` of it.
-
-    Args:
-      output: the path that was given.
-      what: what is written there, such as "the store".
-      option: the option that gave it.
     """
     if is_remote(output):
         raise ValueError(

@@ -58,7 +58,6 @@ def read_file(
     """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
 
     Args:
-      path: local path or URL.
       file_format: a key of `FORMAT_READERS`.
       start: first byte.
       stop: byte after the last one.
@@ -87,7 +86,6 @@ def find_line_number(path: str, start: int, line: int) -> int:
     """Return the number of a line in its file.
 
     Args:
-      path: local path or URL.
       start: byte at which the count of `line` starts, or just before the line where it starts.
       line: number of the line, counted from there.
     """
@@ -109,7 +107,6 @@ class _LineReader:
       number: number of the current line, counted from 1 at the first line that begins in the range.
       begin: offset of the current line.
       offset: offset of the next line.
-      skips_bad: as of `read_file`.
     """
 
     def __init__(

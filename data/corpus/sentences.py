@@ -102,7 +102,6 @@ def _find_line_ends(
     """Return bool [G], True for gaps that end a sentence by rule 1.
 
     Args:
-      bytes_T: the text.
       gaps: offsets of the gaps.
       breaks: offsets of the line breaks.
       in_gap: index of the gap of each line break.

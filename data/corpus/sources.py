@@ -78,11 +78,7 @@ class ResolvedSource:
     Attributes:
       name: SOURCE of the command line.
       files: (path, bytes, modification time in ns) of each file, in order.
-      document: value of --document.
-      field: value of --field.
       file_format: value of --as; None: the end of a file's name decides.
-      ignored: paths of the files of other kinds in the folder.
-      skips_bad: as of `InputChunk`.
     """
 
     name: str
@@ -146,8 +142,6 @@ def resolve_source(
     """Resolve a SOURCE of the command line to its files.
 
     Args:
-      name: the source.
-      document: how a file is divided into documents, a value of --document.
       field: name of the field with the text, or the names, separated by commas, of the two fields
         of a pair or of the fields of an article.
       file_format: the format of all files, whatever their names; None: their names' ends decide.
@@ -206,9 +200,7 @@ def split_source(
     """Yield the chunks of a source in order.
 
     Args:
-      source: the source.
       chunk_bytes: bytes of a chunk; gzipped files and files that are one document are not cut.
-      scratch: folder with the built-in corpus.
     """
     pairs = source.document == "pair"
     if source.name == "builtin":

@@ -96,7 +96,6 @@ def parse_bounded_json(
     """Return the JSON value in a text.
 
     Args:
-      content: the text.
       place: what the errors begin with, such as its path.
       max_values: the largest number of values in it.
       finite: whether NaN and infinite numbers are refused. Python writes and reads them.

@@ -12,7 +12,6 @@ class BadExamples:
     """What becomes of the bad examples of one source.
 
     Attributes:
-      source: the source.
       skip: whether they are skipped.
       count: number of skipped examples.
       first: the error of the first one.

@@ -41,12 +41,6 @@ def read_questions(
 ) -> list[Example]:
     """Return the questions of a source.
 
-    Args:
-      source: a file or a TensorFlow dataset.
-      choices: number of choices of each question; by default the first question's.
-      bad: what becomes of bad questions; None: their errors are raised.
-      file_format: format of the file, whatever its name.
-
     Raises:
       FileNotFoundError: there is no such file.
       ValueError: a record of no known form, an empty text, another number of choices, a wrong

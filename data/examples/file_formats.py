@@ -10,7 +10,6 @@ def find_suffix(source: str, file_format: str | None = None) -> str:
     """Return the suffix that says how a file is read, such as ".jsonl".
 
     Args:
-      source: path of the file.
       file_format: one of FORMATS, whatever the name is; None: the end of the name decides.
 
     Raises:

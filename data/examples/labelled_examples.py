@@ -69,11 +69,9 @@ def read_examples(
     """Return the examples of a source.
 
     Args:
-      source: a file or a TensorFlow dataset.
       columns: names of the columns that are read.
       label: value of the label column -> label; raises ValueError for a wrong value.
       extra_columns: names of columns that no record may have, since they would be ignored silently.
-      bad: what becomes of bad examples; None: their errors are raised.
       file_format: format of the file, whatever its name; see data/examples/file_formats.py.
 
     Raises:
@@ -99,11 +97,6 @@ def read_records(
     source: str, bad: BadExamples | None = None, file_format: str | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over (location, record) of the examples of a source.
-
-    Args:
-      source: a file or a TensorFlow dataset.
-      bad: what becomes of lines that are not records; None: their errors are raised.
-      file_format: format of the file, whatever its name.
 
     Raises:
       ValueError: a line is not a record; the message names the line.

@@ -21,7 +21,6 @@ def split_examples(examples: list[Any], share: float) -> tuple[list[Any], list[A
     neither on the others nor on the vocabulary.
 
     Args:
-      examples: have `texts`.
       share: share of the held-out examples.
     """
     limit = round(share * (1 << 64))
@@ -49,11 +48,7 @@ def write_labelled(
     All texts are in memory at once.
 
     Args:
-      output: folder of the store.
-      vocabulary: the vocabulary that encodes the texts.
-      examples: {split: examples}.
       names: names of the classes; () for scores.
-      described: further entries of the manifest.
 
     Raises:
       ValueError: a label is not in `names`.

@@ -71,12 +71,6 @@ def read_questions(
 ) -> list[Question]:
     """Return the questions of a source.
 
-    Args:
-      source: a file or a TensorFlow dataset.
-      unanswerable: whether a question may have no answer.
-      bad: what becomes of bad questions; None: their errors are raised.
-      file_format: format of the file, whatever its name.
-
     Raises:
       FileNotFoundError: there is no such file.
       ValueError: an answer that is not at its start, a missing column, an empty question or

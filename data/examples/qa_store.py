@@ -129,15 +129,7 @@ def write_questions(
     encoded: dict[str, Questions],
     **described: Any,
 ) -> ExampleStore:
-    """Write questions as the store `output`, which is replaced if it exists, and open it.
-
-    Args:
-      output: folder of the store.
-      vocabulary: the vocabulary that encoded the questions.
-      parts: {split: questions}.
-      encoded: {split: result of `encode_questions`}.
-      described: further entries of the manifest.
-    """
+    """Write questions as the store `output`, which is replaced if it exists, and open it."""
     output = pathlib.Path(output).absolute()
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("questions")

@@ -10,8 +10,6 @@ def read_texts(record: Mapping[str, Any], place: str, columns: Sequence[str]) ->
     """Return the text or the pair of texts of a record.
 
     Args:
-      record: a record of the input.
-      place: location of the record, for messages.
       columns: names of the texts in the training examples; `text` and `text2` work too.
 
     Raises:
@@ -37,8 +35,6 @@ def read_words(record: Mapping[str, Any], place: str, names: Sequence[str]) -> t
     """Return the words of a record, or its `text` split at white space.
 
     Args:
-      record: a record of the input.
-      place: location of the record, for messages.
       names: keys of the list of words; the first that the record has is read.
 
     Raises:

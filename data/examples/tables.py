@@ -21,9 +21,7 @@ def read_table(
 
     Args:
       file: the lines; lines of a .tsv end at "\\n" alone (`find_newline`).
-      source: name of the file, for locations.
       suffix: ".tsv", in which quotes are text, or ".csv".
-      bad: what becomes of bad lines; None: their errors are raised.
 
     Raises:
       ValueError: a bad line, a bad line of names, or a quote that is not closed, which leaves

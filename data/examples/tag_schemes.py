@@ -60,8 +60,6 @@ def make_tags(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
 
     Args:
       found: entities in order, without overlap.
-      count: number of words.
-      scheme: a scheme that spells entities.
     """
     tags, before = [OUTSIDE] * count, Entity("", -1, -1)
     for entity in found:

@@ -52,7 +52,6 @@ def read_sentences(
     Args:
       source: a file of columns or of JSON lines.
       columns: names of the words and of the tags in JSON lines; () for the usual names.
-      bad: what becomes of sentences with a bad line; None: their errors are raised.
       file_format: format of the file, whatever its name, such as "conll".
 
     Raises:
@@ -141,10 +140,7 @@ def choose_scheme(
     """Return the scheme of the tags, and the sentences whose tags belong to it.
 
     Args:
-      sentences: the sentences.
       given: the scheme; None: the scheme that fits most of the tags of entities.
-      bad: what becomes of sentences with a tag that does not belong to it; None: their errors are
-        raised.
 
     Raises:
       ValueError: a tag does not belong to the scheme, or all words have the same tag; the message
@@ -222,13 +218,6 @@ def write_tagged(
 
     Words for which the vocabulary has no token are skipped; the manifest's `silent` counts them.
     All sentences are in memory at once.
-
-    Args:
-      output: folder of the store.
-      vocabulary: the vocabulary that encodes the words.
-      parts: {split: sentences}.
-      names: names of the tags.
-      described: further entries of the manifest.
 
     Raises:
       ValueError: a tag is not in `names`.

@@ -53,7 +53,6 @@ class EntityReader:
         """Prepare to read entities of these types.
 
         Args:
-          kinds: types of the entities.
           spell: texts -> the same texts, encoded and decoded by the vocabulary.
 
         Raises:
@@ -87,10 +86,6 @@ class EntityReader:
         """Return the entities of a text, in the order of the sentence and without overlap.
 
         An entity that is not in the sentence begins and ends after the last word.
-
-        Args:
-          text: the model's text.
-          words: words of the sentence.
         """
         spelled = ["".join(word.split()) for word in self.spell_texts(list(words))]
         free, position = [True] * len(words), 0

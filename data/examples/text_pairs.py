@@ -263,12 +263,8 @@ def write_sources(
     The texts of a source are in memory at once.
 
     Args:
-      output: folder of the store.
-      vocabulary: the vocabulary that encodes the texts.
-      objective: its settings go into the manifest.
       sources: {task: {split: pairs}}; a pair is (input, target), or one of the classes above.
       rates: share of each task in the rows.
-      more: further entries of the manifest.
     """
     output = pathlib.Path(output).absolute()
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:

@@ -33,9 +33,7 @@ def crop_and_flip(image: Any, size: int, min_area: float, flip: bool, draw_U: np
 
     Args:
       image: a `PIL.Image.Image`.
-      size: pixels of a side of the result.
       min_area: share of the area.
-      flip: whether half of the results are mirror images.
       draw_U: uniform numbers, [CROP_DRAWS].
     """
     from PIL import Image, ImageOps
@@ -80,7 +78,6 @@ def apply_random_operations(
 
     Args:
       image: a `PIL.Image.Image` of mode L or RGB.
-      num_ops: N.
       op_rate: probability with which a drawn operation is applied.
       magnitude: M, from 0 to 10, where 10 is the strongest.
       deviation: the magnitude of each operation is uniform within so much of M; clipped to 0 to 10.

@@ -66,7 +66,6 @@ class CaptionedRows:
         """Draw the picture of each row and the part that is masked.
 
         Args:
-          row_B: numbers of the documents whose words are read.
           key_B: uint64 keys of the draws.
           random_picture: probability that a row with masks in both parts has another's picture.
           one_sided: probability that a row has masks in one part alone; it has its own picture.

@@ -103,12 +103,6 @@ def write_captioned_store(
 
     The words and the centroids come from the training split.
 
-    Args:
-      request: what is written.
-      output: the folder of the store.
-      overwrite: whether a store there is replaced.
-      report: receives lines about the progress.
-
     Raises:
       FileExistsError: there is something at `output`.
       FileNotFoundError: there is no `captions.jsonl`.

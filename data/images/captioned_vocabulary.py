@@ -31,7 +31,6 @@ class CaptionedVocabulary(ReleasedVocabulary):
     """A vocabulary of words and of the visual tokens of a codebook.
 
     Attributes:
-      codebook: the codebook.
       first_patch: id of the first visual token; the last one has the last id.
     """
 

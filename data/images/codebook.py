@@ -148,8 +148,6 @@ def fit_centroids(patches_MN: np.ndarray, clusters: int, seed: int = 0) -> np.nd
 
     Args:
       patches_MN: uint8, in any order.
-      clusters: K.
-      seed: of the draws of k-means++.
 
     Raises:
       ValueError: there are fewer distinct patches than clusters.

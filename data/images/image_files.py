@@ -31,7 +31,6 @@ def decode_image(content: bytes, channels: int, name: str = "an image") -> Any:
     Args:
       content: the bytes of the file.
       channels: 3 of red, green and blue, or 1 of brightness. What is transparent becomes white.
-      name: of the file, for messages.
 
     Raises:
       ImageError: the file is empty, truncated, in no format of FORMATS, or too large.

@@ -50,8 +50,6 @@ def make_image_builder(
     """Return the function that builds batches: (row_B, key_B) -> {"pixels", "labels", ...}.
 
     Args:
-      objective: an `ImageClassification`.
-      table: the images.
       is_training: whether images are changed at random.
     """
     mixer = Mixer(objective.mixup, objective.cutmix)

@@ -118,12 +118,6 @@ def write_image_store(
 ) -> ImageStore:
     """Write a store of images, and open it. Each image is decoded once, to know that it can be.
 
-    Args:
-      request: what is written.
-      output: the folder of the store.
-      overwrite: whether a store there is replaced.
-      report: receives lines about each source.
-
     Raises:
       FileExistsError: there is something at `output`.
       FileNotFoundError: a source does not exist.

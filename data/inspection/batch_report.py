@@ -27,10 +27,7 @@ def inspect_batches(
     If keys, shapes or ids are wrong, the other checks are skipped.
 
     Args:
-      stream: the stream of the batches.
       step: first batch.
-      batches: number of batches that are checked.
-      rows: number of rows of the first batch that are decoded.
       token_id: piece -> its id in the tokenizer that the model will be used with; the store's
         vocabulary by default.
 

@@ -162,9 +162,7 @@ def compare_to_store(
     end with one.
 
     Args:
-      row: ids of the row.
       first: number of the row's first token that is not a separator.
-      tokens: ids of the split.
       starts: first token of each document.
       separator: id between documents; None for none.
 

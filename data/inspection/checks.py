@@ -84,14 +84,7 @@ def format_ends(ids: Sequence[Any]) -> str:
 
 
 def check_share(name: str, hits: int, of: int, share: float) -> Check:
-    """Check that the share of hits among random draws is within its binomial spread.
-
-    Args:
-      name: name of the check.
-      hits: number of draws with the outcome.
-      of: number of draws.
-      share: expected share of hits.
-    """
+    """Check that the share of hits among random draws is within its binomial spread."""
     spread = MAX_SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
     seen = hits / max(of, 1)
     return Check(

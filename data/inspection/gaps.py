@@ -125,8 +125,6 @@ def describe_gaps(
     A probability of a diverged model, which is not a number, is None.
 
     Args:
-      vocabulary: the vocabulary of the row.
-      gapped: the row's text and gaps.
       id_T: the most probable id of each target.
       probability_T: the probability of that id.
     """

@@ -27,11 +27,8 @@ def check_masks(
     """Check the masks of batches.
 
     Args:
-      stream: the stream of the batches.
-      seen: the batches.
       token_id: piece -> its id in the tokenizer.
       shares: shares of the masked tokens that become [MASK], and another token.
-      roles: roles of the special tokens that rows are built with.
     """
     objective, vocabulary, words = stream.objective, stream.vocabulary, find_words(stream)
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0

@@ -51,13 +51,7 @@ def check_neighbours(
 def frame_sentences(
     split: Split, vocabulary: Vocabulary, begins_S: np.ndarray, begin: int, end: int
 ) -> tuple[list[int], list[int]]:
-    """Return the ids at positions [begin, end) of the framed sentences, and of the reversed ones.
-
-    Args:
-      split: the tokens.
-      vocabulary: has the ids of the frame.
-      begins_S: positions at which the framed sentences begin, and the end.
-    """
+    """Return the ids of positions [begin, end) of framed sentences, and of reversed ones."""
     first, last = np.searchsorted(begins_S, begin, "right") - 1, np.searchsorted(begins_S, end)
     starts_S = begins_S[first : last + 1] - 2 * np.arange(first, last + 1)
     forwards, backwards = [], []

@@ -159,12 +159,6 @@ def write_music_store(
     cannot express is left out, and counted, as is a file that cannot be read if the request skips
     it.
 
-    Args:
-      request: what is written.
-      output: the folder of the store.
-      overwrite: whether a store there is replaced.
-      report: receives lines about each source.
-
     Raises:
       FileExistsError: there is something at `output`.
       FileNotFoundError: a source does not exist, or has no MIDI files.

@@ -31,10 +31,8 @@ def transpose_rows(
     All distances are equally likely that leave the pitches of the row within 0 to 127.
 
     Args:
-      batch: the batch.
       keys: the fields of token ids, of which a row is transposed as one.
       pitch_V: the pitch of each id, or -1.
-      semitones: the largest distance.
       key_B: uint64 [B], the keys of the draws.
     """
     pitches = {key: pitch_V[batch[key]] for key in keys}  # [B, L] each

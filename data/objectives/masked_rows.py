@@ -58,10 +58,6 @@ def make_framed_rows(
 
     Args:
       make_table: (split, tokens of text in a row) -> table of rows.
-      read_texts: the function that reads the rows' texts.
-      split: the split that is read.
-      length: tokens of a row.
-      vocabulary: the vocabulary of the store.
     """
     table, read = make_table(split, length - 2), TokenReader(split.tokens, vocabulary.size)
     column_L = np.arange(length, dtype=np.int32)

@@ -42,7 +42,6 @@ class Masker:
         Args:
           objective: has `mask_rate`, `max_predictions` and `whole_words`; with whole words, it is
             a `WholeWords`.
-          vocabulary: the vocabulary of the ids.
           ngram: with whole words, the largest number of words that are masked as one run.
           shares: shares of the chosen tokens that become [MASK], and another token.
         """

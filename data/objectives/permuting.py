@@ -21,10 +21,8 @@ class Permuter:
         """Prepare to draw.
 
         Args:
-          vocabulary: the vocabulary of the ids.
           num_predictions: P, the number of predicted positions that a batch has room for.
           partial: K, at least 2; one token in so many is predicted.
-          max_span: tokens of the longest span.
         """
         self.is_special = np.asarray(vocabulary.special)
         self.num_predictions, self.partial = num_predictions, partial

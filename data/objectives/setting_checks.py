@@ -18,9 +18,6 @@ def check_masking(
     Args:
       objective: has `mask_rate`, `max_predictions`, `dupe_factor`, `length` and `whole_words`; with
         whole words, it is a `WholeWords`.
-      vocabulary: the vocabulary of the store.
-      num_text_tokens: tokens of text in a row.
-      roles: roles of the special tokens that a row is built with.
     """
     name = objective.name
     if not 0 < objective.mask_rate < 1:

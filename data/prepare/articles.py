@@ -23,8 +23,6 @@ def encode_articles(
     Args:
       text: articles of `data.corpus.record_texts.join_article`, joined by the document separator.
       documents: int64 [D], offsets of the articles.
-      vocabulary: one with the tokens of these fields.
-      names: names of the fields, in order.
 
     Returns:
       The ids, the number of ids of each field that has a text [S], the first such field of each
@@ -46,7 +44,6 @@ def find_field_spans(
     Args:
       text: articles of `data.corpus.record_texts.join_article`, joined by the document separator.
       documents: int64 [D], offsets of the articles.
-      num_fields: F.
 
     Returns:
       int64 [S] each: start and end of each field in the text, and its number from 0 to F - 1.
@@ -72,7 +69,6 @@ def wrap_fields(
       ids_T: the ids of all fields in order.
       lengths_S: the number of ids of each field.
       numbers_S: the number of each field in its article.
-      fields: the tokens of each field of an article, in order.
     """
     used_S = lengths_S > 0
     begin_S, end_S = np.array(fields, ids_T.dtype)[numbers_S].T

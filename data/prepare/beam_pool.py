@@ -231,10 +231,8 @@ class _EncodeTask:
     An example has the documents of one batch and split; the last one has the report.
 
     Attributes:
-      vocabulary: folder of a saved vocabulary.
       thresholds: for each source, the hash below which a document is held out.
       dtype: dtype of the ids in a store.
-      parts: local folder for the job's files.
     """
 
     vocabulary: pathlib.Path

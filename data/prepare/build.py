@@ -57,9 +57,7 @@ class PreparedStore:
     """The result of `prepare_store`.
 
     Attributes:
-      store: the store, opened.
       existed: whether it had been prepared before.
-      seconds: duration of encoding.
     """
 
     store: Store
@@ -83,13 +81,8 @@ def prepare_store(
     Processes are spawned, so a script that calls this needs `if __name__ == "__main__"`.
 
     Args:
-      request: the options of the store.
-      output: folder of the store.
       workers: number of processes; default: one a core, or this process alone for little text.
-      overwrite: whether a different store at `output` is replaced.
       job_bytes: bytes of a job.
-      report_progress: function that reports a step to the user.
-      console: where progress is shown.
       beam_runner: makes a pool of Apache Beam workers (data/prepare/beam_runner.py), which replaces
         the local processes.
 
@@ -216,9 +209,7 @@ def _choose_workers(workers: int | None, total: int, jobs: int) -> int:
     """Return the number of processes; 0 stands for this process alone.
 
     Args:
-      workers: the number that was asked for, of which those without a job are not started.
       total: bytes of text.
-      jobs: about so many jobs these bytes are.
     """
     if workers is None:
         return count_cores() if total > MIN_PARALLEL_BYTES else 0
@@ -236,9 +227,7 @@ def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool
     """Return the store at `output`, or None if there is none or it will be overwritten.
 
     Args:
-      output: folder of the store.
       origin: the request and the identities of its inputs, as a manifest records them.
-      overwrite: whether a store is replaced.
 
     Raises:
       FileExistsError: if `output` is something else, or a store of other options or inputs.

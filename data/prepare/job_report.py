@@ -20,8 +20,6 @@ class JobReport:
       unknown: {character that the vocabulary does not know: number of times}.
       noted: {reason: number of documents or sentences that were skipped or repaired for it}.
       first: {reason: (path, start, line) of the first such document}.
-      least: the lowest hash of a document.
-      most: the highest hash of a document.
     """
 
     totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)

@@ -57,7 +57,6 @@ class Job:
     Attributes:
       index: number of the job.
       source: number of the source.
-      chunks: the chunks.
       progress: file of int64 in which the worker records the bytes read; None: nowhere.
       slot: index of the job's number in that file.
     """
@@ -78,7 +77,6 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
     """Sample units of text by their hashes.
 
     Args:
-      job: the job.
       thresholds: for each source, the hash below which a unit is sampled.
 
     Returns:
@@ -101,10 +99,7 @@ def encode_job(
     """Encode the documents of a job and write their ids to files.
 
     Args:
-      job: the job.
-      vocabulary: folder of a saved vocabulary.
       thresholds: for each source, the hash below which a document is held out.
-      folder: where the files are written.
     """
     report = JobReport()
     with JobFiles(

@@ -54,8 +54,6 @@ class LocalPool(contextlib.AbstractContextManager):
         Args:
           workers: number of processes, which inherit nothing from this one (spawn); 0 runs all jobs
             in this process.
-          folder: an empty folder.
-          console: where the progress bar is shown, if it is a terminal.
         """
         self.window, self.console, self.scratch = 2 * max(workers, 1), console, folder / "scratch"
         self.scratch.mkdir()
@@ -96,9 +94,7 @@ class LocalPool(contextlib.AbstractContextManager):
         Args:
           jobs: (number of the source, chunks) of each job.
           total: bytes of all jobs.
-          vocabulary: folder of a saved vocabulary.
           thresholds: for each source, the hash below which a document is held out.
-          parts: folder for the files.
         """
         function = functools.partial(
             encode_job, vocabulary=vocabulary, thresholds=thresholds, folder=parts
@@ -111,9 +107,7 @@ class LocalPool(contextlib.AbstractContextManager):
         """Yield (job, function(job)) in order.
 
         Args:
-          function: what a worker does with a job.
           jobs: (number of the source, chunks) of each job.
-          title: label of the progress bar.
           total: bytes of all jobs.
 
         Raises:
@@ -186,7 +180,6 @@ class _ProgressTask:
 
     Attributes:
       slots: bytes read by each job in flight, which the workers update.
-      title: label of the task.
       total: bytes of all jobs.
       console: where lines are printed, every LINE_SECONDS; None: nowhere.
       done: bytes of the finished jobs.

@@ -26,14 +26,10 @@ class StoreBuilder:
     """The state that the passes of one `prepare` over the text share.
 
     Attributes:
-      request: the options of the store.
       resolved: the resolved sources, those for validation after those for training.
-      folder: the scratch folder.
       pool: the pool of local processes or Beam workers.
-      stack: closes open files at the end.
       job_bytes: bytes of a job.
       total_bytes: bytes of all sources.
-      report_step: function that reports a step to the user.
     """
 
     request: PrepareRequest

@@ -84,7 +84,6 @@ def lay_out_fields(
     Args:
       fields: the fields; fields of length 0 are left out.
       order_BF: index of the field at each place of a row.
-      width: N, positions of a row.
       bits_B: uint64, random bits that decide where a window begins.
 
     Returns:

@@ -32,9 +32,7 @@ class LabelledRows:
         """Find the texts of each example.
 
         Args:
-          split: the split that is read.
           objective: with the length, the frame and the separators of its rows.
-          vocabulary: the vocabulary.
 
         Raises:
           ValueError: the split has no labels, or the vocabulary has no token between two texts.

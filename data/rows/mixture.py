@@ -28,7 +28,6 @@ class Mixture:
 
         Args:
           rates: one for each source, at least one of them above 0.
-          seed: coordinate of the hash that decides the pattern.
         """
         self.block = choose_block(rates)
         self.counts_S = apportion_places(rates, self.block)

@@ -37,7 +37,6 @@ class Lanes:
           rates: share of each source.
           rows_S: number of consecutive rows of each source, without overlap.
           batch_size: number of lanes.
-          names: name of each source.
 
         Raises:
           ValueError: the rates are invalid, or a source has fewer rows than lanes.

@@ -69,11 +69,6 @@ def make_window_rows(
     """Return the table of windows and a function that lays out the rows row_B of it.
 
     The function returns all keys of a batch but the loss weights.
-
-    Args:
-      objective: a `data.objectives.answer_span.AnswerSpan`.
-      questions: the questions as tokens.
-      vocabulary: the vocabulary of the store.
     """
     table = QuestionWindowRows(questions.spans_Q6, objective)
     read = TokenReader(questions.tokens, vocabulary.size)

@@ -55,7 +55,6 @@ class ChunkRows:
         second is empty where the document is a single token.
 
         Args:
-          row_B: numbers of the chunks.
           key_B: uint64 keys of the draws.
           short_seq_prob: probability that a row aims at a random shorter length.
 
@@ -113,7 +112,6 @@ class SentencePairRows(ChunkRows):
         Both segments have at least one token, and together at most `width`.
 
         Args:
-          row_B: numbers of the chunks.
           key_B: uint64 keys of the draws.
           short_seq_prob: probability that a row aims at a random shorter length.
           random_next: probability of a second segment from another document of the same source.
@@ -157,14 +155,7 @@ class SentencePairRows(ChunkRows):
 def lay_out_pairs(
     read: TokenReader, vocabulary: Vocabulary, length: int, first: Segment, second: Segment
 ) -> Batch:
-    """Return {"token_ids", "attention_mask", "token_type_ids"} [B, L] of [CLS] A [SEP] B [SEP].
-
-    Args:
-      read: the reader of the split.
-      vocabulary: the vocabulary of the store.
-      length: L, tokens of a row.
-      first, second: the segments A and B.
-    """
+    """Return {"token_ids", "attention_mask", "token_type_ids"} [B, L] of [CLS] A [SEP] B [SEP]."""
     (a_start_B, a_B), (b_start_B, b_B) = first, second
     column_L, row = np.arange(length), np.arange(len(a_B))
     after_a_BL = column_L > a_B[:, None] + 1

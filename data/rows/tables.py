@@ -108,8 +108,6 @@ class WindowRows:
         """Compute the rows.
 
         Args:
-          split: the split that is read.
-          width: tokens of a row.
           separated: whether the stream has a separator between documents that are not empty.
           shared: number of tokens at a row's end that are also the first of the next row.
 
@@ -211,7 +209,6 @@ def mark_separators(
 
     Args:
       ends_D: the position after each separator. Positions of the stream count the separators.
-      width: N, positions of a row.
       start_B: the first position of each row.
 
     Returns:

@@ -62,8 +62,6 @@ class ParallelRows:
 
         Args:
           which: 0 for the source, 1 for the target.
-          row_B: numbers of the rows.
-          width: N, positions of a row.
 
         Returns:
           index_BN: int64 [B, N], index of each token in the store; without meaning at the end of a

@@ -20,9 +20,7 @@ class WordFinder:
         """Prepare to find words.
 
         Args:
-          vocabulary: the vocabulary of the ids.
           word_boundaries: `script` or `blanks`, as `WholeWords` has it.
-          max_pieces: pieces of the longest word.
         """
         special_N = np.asarray(vocabulary.special)
         self.max_pieces = max_pieces
@@ -33,12 +31,7 @@ class WordFinder:
             self.starts_N, self.ends_N = self.starts_N | begins_N, self.ends_N | closes_N
 
     def mark_starts(self, starts_BL: np.ndarray, ends_BL: np.ndarray) -> np.ndarray:
-        """Return the first token of each word, bool [B, L]; `starts_BL` is changed in place.
-
-        Args:
-          starts_BL: `starts_N` of each token.
-          ends_BL: `ends_N` of each token.
-        """
+        """Return the first token of each word, bool [B, L]; `starts_BL` is changed in place."""
         starts_BL[:, 1:] |= ends_BL[:, :-1]
         starts_BL[:, 0] = True
         flat = starts_BL.reshape(-1)

@@ -256,7 +256,6 @@ def _open_locked(folder: int, operation: int, create: int = 0) -> tuple[TextIO, 
     """Open the lock file of a scratch folder and lock it.
 
     Args:
-      folder: descriptor of the scratch folder.
       operation: as for fcntl.flock.
       create: os.O_CREAT makes the file if it is absent.
 

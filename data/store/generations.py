@@ -96,9 +96,7 @@ def publish_generation(new: pathlib.Path, output: pathlib.Path, scratch: pathlib
     """Replace the store at `output` with a finished one.
 
     Args:
-      new: folder of the finished store.
       output: folder of the store that is replaced, if it exists.
-      scratch: a folder on the same file system for temporary files.
 
     Raises:
       FileExistsError: if there is something else at `output`, perhaps since a moment ago.

@@ -53,10 +53,7 @@ class RangedArray:
         """Initialize the array; nothing is read yet.
 
         Args:
-          name: the file's name in error messages.
           read: (start, end) -> bytes [start, end) of the file.
-          dtype: type of the numbers.
-          count: number of numbers.
           sums: uint32, the crc32c of each block of the file.
           measure: returns the file's size, for the error of a file that has shrunk.
         """

@@ -61,7 +61,6 @@ class Store:
 
     Attributes:
       path: the path with which it was opened.
-      manifest: its manifest.
       folder: local folder with the files of the generation; for a remote store, with copies of all
         files but the tokens.
       remote: remote folder of the generation, whose tokens are read by ranges; None if local.

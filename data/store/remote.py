@@ -25,7 +25,6 @@ def copy_to_cache(
 
     Args:
       remote: folder of one generation of the store (data/store/generations.py).
-      manifest: the store's manifest.
       files: {name: entry of the manifest} of the files to copy.
     """
     cache = find_cache("stores")

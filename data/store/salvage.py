@@ -40,8 +40,6 @@ def skip_damaged_documents(
     """Skip the damaged documents of a store.
 
     Args:
-      folder: folder of the generation.
-      manifest: the store's manifest.
       read_split: opens a split by its name.
 
     Returns:
@@ -85,8 +83,6 @@ def find_damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -
     """Return the damaged byte ranges of a file.
 
     Args:
-      folder: folder of the generation.
-      name: name of the file.
       bad: names of all damaged files.
 
     Raises:
@@ -113,7 +109,6 @@ def drop_damaged_documents(split: Split, runs: dict[str, Ranges]) -> tuple[Split
     """Return a split without its damaged documents, and int64, the numbers of these.
 
     Args:
-      split: the split.
       runs: {file: its damaged byte ranges}.
     """
     total = len(split.tokens)
@@ -177,9 +172,7 @@ def _find_known_offsets(
     """Find the offsets that are not damaged; the first and the last one are always known.
 
     Args:
-      path: their file, for messages.
       starts: the offsets as read.
-      runs: damaged byte ranges of their file.
       total: number of tokens, the last offset.
 
     Returns:

@@ -27,9 +27,7 @@ def write_store(
 
     Args:
       path: folder of the store, which must not exist.
-      vocabulary: the vocabulary of the ids.
       documents: the training documents, or {name of a source: its training documents}.
-      heldout: the held-out documents, likewise.
       rates: {name of a source: mixture rate}; default: its share of the training tokens.
 
     Raises:

@@ -32,7 +32,6 @@ class Split:
       tokens: uint16 or uint32 [T], the ids.
       document_starts: int64 [D + 1], offsets of the documents into the tokens; the last is T.
       sentence_starts: int64 [S + 1], offsets of the sentences into the tokens; the last is T.
-      sources: the sources of the documents, in order.
       labels: float32 [D], the number of a class or a score; None in a store without labels.
       tags: float32 [S], the number of a word's tag; None in a store without tags.
       folder: folder of the split's files; data/examples/qa_store.py and text2text.py add others.

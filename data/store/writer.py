@@ -41,7 +41,6 @@ class StoreWriter:
 
     Attributes:
       totals: {split: {"tokens", "documents", "sentences": number written so far}}.
-      sources: the manifest's entries of the sources so far.
     """
 
     def __init__(self, store: pathlib.Path, encoding: Any) -> None:
@@ -94,7 +93,6 @@ class StoreWriter:
 
         Args:
           split: train or heldout.
-          labels: the labels.
           file: name of the file without suffix; "tags" for one label for each sentence.
         """
         self.add_array(split, f"{file}.bin", labels.astype(LABEL_DTYPE))
@@ -149,7 +147,6 @@ class StoreWriter:
 
         Args:
           rates: mixture rate of each source.
-          **entries: further entries of the manifest.
         """
         for split in SPLITS:
             for file in ("documents", "sentences"):

@@ -74,7 +74,6 @@ def apply_settings(text: str, settings: FolderSettings) -> str:
 
     Args:
       text: the text of a tokenizer.json, which was checked.
-      settings: the settings.
 
     Raises:
       ValueError: if the settings contradict the file, or the id of a token is not the next one.

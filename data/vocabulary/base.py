@@ -81,12 +81,7 @@ class Vocabulary(abc.ABC):
         """Initialize the attributes that all kinds have.
 
         Args:
-          kind: kind of the vocabulary, as data/vocabulary/load.py lists them.
-          pieces: the piece of each id.
-          special: whether each piece is special.
-          starts_word: whether each piece begins a word.
           options: keyword arguments with which the kind is loaded again; JSON values.
-          normalize: the normalization that precedes the segmentation.
           scores: the score of each piece, if the model has scores.
           roles: {role: special token}, where the vocabulary's own files name it.
           encoder_parts: what the fingerprint lacks of the encoder, a JSON value; None: nothing.

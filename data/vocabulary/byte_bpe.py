@@ -29,9 +29,7 @@ def train_byte_bpe(
     """Train a vocabulary, which depends on the texts alone and not on the machine.
 
     Args:
-      texts: sentences or paragraphs.
       size: number of ids, special tokens included.
-      layout: name of a layout of special tokens.
       lowercase: not supported; must be False.
       reserved: number of these ids that are left for tokens which are added later.
 

@@ -24,7 +24,6 @@ class CharacterChoice:
     """The characters of a vocabulary, and the text that trains it.
 
     Attributes:
-      texts: the normalized sample, with a blank for each character that is left out.
       required: characters that have a piece whether the sample has them or not.
       coverage: the share of the characters of `texts` that have one at least.
       description: what the user reads of them.
@@ -42,9 +41,7 @@ def choose_characters(
     """Choose the characters of a vocabulary by their numbers in a sample.
 
     Args:
-      texts: the sample.
       num_ids: number of ids for characters and longer pieces.
-      rule: name of SentencePiece's normalization.
       coverage: the share of the sample's characters to cover; None: as this module says.
     """
     normalize = make_normalizer(rule)

@@ -69,7 +69,6 @@ def check_training(algorithm: str, options: dict[str, Any]) -> None:
     """Raise ValueError for options of SentencePiece that are not valid, or set for another kind.
 
     Args:
-      algorithm: the algorithm that trains the vocabulary.
       options: `character_coverage`, `byte_fallback` and `split_digits`, or some of them.
     """
     used = [name for name, value in options.items() if value not in (None, False)]

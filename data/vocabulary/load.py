@@ -81,13 +81,10 @@ def train_vocabulary(
     """Train a vocabulary.
 
     Args:
-      texts: sentences or paragraphs.
       size: number of ids, special tokens and sentinels included.
       layout: name of a layout of special tokens, see data/vocabulary/layouts.py.
       algorithm: unigram, bpe, byte_bpe or words.
-      lowercase: whether case is folded.
       reserved: number of these ids that are left for tokens which are added later, to byte_bpe.
-      report: receives a line about the characters of a SentencePiece vocabulary.
       options: `character_coverage`, `byte_fallback`, `split_digits` of `SentencePieceOptions`.
 
     Raises:

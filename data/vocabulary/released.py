@@ -57,13 +57,9 @@ class ReleasedVocabulary(Vocabulary):
         """Initialize the vocabulary.
 
         Args:
-          kind: kind of the vocabulary, as data/vocabulary/load.py lists them.
           encoder: tokenizer that encodes special tokens in a text as plain text; another one than
             the decoder if their names in it begin with HIDDEN_MARK.
-          decoder: tokenizer with the same ids and the special tokens.
-          style: how pieces mark the beginning of a word, a key of the table above.
           files: {file name: contents} of the released form.
-          special_pieces: special tokens in addition to the usual ones.
           roles: {role: special token}, where the vocabulary's own files name it.
           options: keyword arguments with which the vocabulary is read again.
           encoder_parts: what the fingerprint lacks of the encoder, a JSON value; None: nothing.
@@ -162,12 +158,9 @@ def read_wordpiece(
     """Read a WordPiece vocabulary.
 
     Args:
-      vocab: text of a vocab.txt, one piece a line.
       lowercase: whether case is folded; None: if no piece but those in brackets, such as [CLS] and
         <S>, has a capital.
       strip_accents: whether accents are removed; None: if case is folded, as in BERT.
-      chinese: whether each ideograph is a word.
-      unknown: the piece of unknown words.
 
     Raises:
       ValueError: if a piece appears twice or the one of unknown words is missing.

@@ -38,7 +38,6 @@ class SentencePieceVocabulary(Vocabulary):
         """Initialize the vocabulary.
 
         Args:
-          model: bytes of a `.model` file.
           appended: number of sentinels to append to its pieces, 0 or 100.
         """
         self._processor = _load_processor(model)
@@ -156,7 +155,6 @@ def _add_sentence_break(
     """Return a processor whose model has one more piece, the sentence break.
 
     Args:
-      model: bytes of the `.model` file.
       plain: processor of the same model without the break.
 
     Returns:

@@ -29,7 +29,6 @@ class SentencePieceOptions:
     """How a SentencePiece vocabulary is trained.
 
     Attributes:
-      layout: name of a layout of special tokens.
       algorithm: unigram or bpe.
       lowercase: whether the text is case-folded.
       character_coverage: the share of the sample's characters that have a piece; None: those that
@@ -91,10 +90,7 @@ def train_sentencepiece(
     thread and does not sample.
 
     Args:
-      texts: sentences or paragraphs.
       size: number of ids, special tokens, bytes and sentinels included.
-      report: receives a line about the characters.
-      options: of `SentencePieceOptions`.
 
     Raises:
       ValueError: if an option is not valid, or there is too little text for the size; the message

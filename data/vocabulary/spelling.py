@@ -102,8 +102,6 @@ def spell_batches(
     """Return a function that builds batches with characters [B, L, C] for ids in `SPELLED` keys.
 
     Args:
-      build: the function that builds batches with ids.
-      vocabulary: the vocabulary of the ids.
       width: C; 0: the batches stay as they are.
     """
     if not width:

@@ -19,7 +19,6 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
     """Read a vocabulary from the text of a tokenizer.json.
 
     Args:
-      text: the file's text.
       roles: {role: special token} of the settings in the same folder.
 
     Raises:

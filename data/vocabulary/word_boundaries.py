@@ -57,7 +57,6 @@ def find_script_boundaries(
     Part of a character is recognized where its first byte belongs to ideographs alone.
 
     Args:
-      pieces: the piece of each id.
       special_N: whether each is special, and so has no script.
       is_bytes: whether they are of byte-level BPE, each of whose characters is a byte.
     """

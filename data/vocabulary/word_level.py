@@ -29,7 +29,6 @@ def make_word_vocabulary(
     """Return the vocabulary of the words of texts, the most frequent first.
 
     Args:
-      texts: the texts. Words are what blanks separate, punctuation and case included.
       min_count: the number of times that a word occurs at least; others are [UNK].
       wanted: words that may occur less often, such as those that have vectors.
       size: the largest number of ids, special tokens included; None: as many as there are words.

@@ -22,8 +22,6 @@ def read_word_vectors(
     """Return {word: float32 [D]} of the words with a vector; of one that occurs twice, the first.
 
     Args:
-      source: the file.
-      width: D.
       words: the words that are wanted; the vectors of others are checked and dropped.
 
     Raises:

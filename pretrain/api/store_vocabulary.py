@@ -34,11 +34,8 @@ def follow_store(
     of an adaptive softmax. A workdir that exists keeps its own.
 
     Args:
-      run: the run, as loaded.
       config: the name or path from which it was loaded. A saved config.json stays as it is.
-      arguments: its `path=value` overrides.
       workdir: the folder of the run, if it has one.
-      report: receives a line if the size changes.
 
     Raises:
       ConfigError: the run is not valid with the size of the store.
@@ -81,11 +78,7 @@ def follow_teacher(
     """Return a student's run whose `model.vocab` is its teacher's, unless the size is given.
 
     Args:
-      run: the student's run, as loaded.
-      teacher: the configuration of the teacher's model.
       config: the name or path from which the run was loaded. A saved config.json stays as it is.
-      arguments: its `path=value` overrides.
-      report: receives a line if the size changes.
     """
     model: Any = run.model
     if (

@@ -65,7 +65,6 @@ def list_last_steps(workdir: str, number: int | None = None) -> list[int]:
     """Return the newest steps of a workdir, oldest first.
 
     Args:
-      workdir: workdir of a run.
       number: how many; None: as many as there are, from 2 to DEFAULT_LAST.
 
     Raises:
@@ -95,12 +94,6 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
 
     The sum is computed in float32. At most one checkpoint is in memory in addition to the sum: its
     parameters and, with `ema`, its optimizer state.
-
-    Args:
-      workdir: workdir of the run.
-      output: a new folder.
-      steps: steps of the checkpoints, each at most once.
-      ema: average the exponential moving averages instead of the parameters.
 
     Raises:
       FileNotFoundError: if a step has no checkpoint.

@@ -133,7 +133,6 @@ def write_arrays(
 
     Args:
       path: a .npz or .safetensors file.
-      arrays: the arrays by name.
       about: written as JSON, in the array `about` of a .npz file or in the metadata of a
         .safetensors file.
     """

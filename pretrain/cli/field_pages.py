@@ -194,7 +194,6 @@ def format_section(
     """Return the lines of a section.
 
     Args:
-      kind: its dataclass.
       places: the keys at which a run may have it.
       notes: its fields.
       described: {field: the section that describes it, "" for the shared table}.

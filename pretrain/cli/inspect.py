@@ -88,7 +88,6 @@ def print_report(report: Mapping[str, Any], part: str = "") -> None:
     """Print a report.
 
     Args:
-      report: the result of `batch_report.inspect_batches`.
       part: name of the part of a mixed objective, or "".
     """
     from rich.panel import Panel

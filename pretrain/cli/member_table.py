@@ -22,10 +22,7 @@ class Member(NamedTuple):
     """A member of a class.
 
     Attributes:
-      name: its name.
-      shown: the name, and the arguments of a method.
       default: its value in the class, as a configuration spells it; "" for a method.
-      meaning: one line.
       is_required: whether a subclass must define it.
     """
 

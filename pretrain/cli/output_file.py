@@ -39,10 +39,7 @@ def check_output_file(
     A pipe or a device, such as /dev/stdout, is written to and not replaced.
 
     Args:
-      output: the path that was given.
-      overwrite: whether a file there may be replaced.
       inputs: files that the command reads, and never replaces; None for one that was not given.
-      option: the option that gave the path.
 
     Raises:
       FileExistsError: if there is a file, and `overwrite` is not given.

@@ -220,7 +220,6 @@ def check_manifest(args: argparse.Namespace, given: set[str]) -> None:
     """Check the arguments of `manifest` and add the request as `manifest`.
 
     Args:
-      args: the arguments of `pod`.
       given: the fields of `args` whose flags are given.
 
     Raises:

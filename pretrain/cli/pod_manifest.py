@@ -71,9 +71,7 @@ def make_manifest_request(
     """Return the request that the arguments describe.
 
     Args:
-      args: the arguments of `pod`.
       given: the fields of `args` whose flags are given.
-      workdir: the verb's workdir.
 
     Raises:
       ValueError: if a flag is missing, superfluous or out of range.

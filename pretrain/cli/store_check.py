@@ -23,10 +23,7 @@ def check_store(run: Run, config: str, overrides: Sequence[str], workdir: str) -
     one line on the standard error.
 
     Args:
-      run: the run, as loaded.
       config: the name or path from which it was loaded.
-      overrides: its `path=value` arguments.
-      workdir: the folder of the run.
 
     Raises:
       FileNotFoundError: there is no store.

@@ -32,9 +32,7 @@ def check_verb(argv: Sequence[str], is_shared: bool = False, looks_at_store: boo
     has none, a notice says that nothing is checked.
 
     Args:
-      argv: the verb and its arguments.
       is_shared: the workers share a disk, so that a path need not be in a bucket.
-      looks_at_store: read the store's manifest and vocabulary as well.
 
     Raises:
       ValueError: if the verb does not exist, its configuration is invalid, or does not fit the

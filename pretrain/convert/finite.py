@@ -29,13 +29,7 @@ class FiniteTensors(Mapping[str, np.ndarray]):
 
 
 def check_finite(name: str, tensor: np.ndarray, remedy: str) -> None:
-    """Raise ValueError if a tensor has NaN or infinite values, or values too large for float32.
-
-    Args:
-      name: the name of the tensor, for the message.
-      tensor: an array of any dtype.
-      remedy: the last sentence of the message.
-    """
+    """Raise ValueError if a tensor has NaN or infinite values, or values too large for float32."""
     tensor = np.asarray(tensor)
     if tensor.dtype.kind in "biu":
         return

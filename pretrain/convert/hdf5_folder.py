@@ -61,9 +61,6 @@ class OpenedHdf5:
 
     Attributes:
       path: the HDF5 file.
-      family: the family of the model.
-      config: our configuration of it.
-      tensors: its datasets.
       vocabulary: the words of vocab*.txt, or the special tokens alone.
       architectures: (), since the folder names no class.
     """
@@ -84,11 +81,6 @@ class OpenedHdf5:
         self, config: Any, init: Callable[[], Any], allow_nonfinite: bool = False
     ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
         """Return (parameters, paths of those initialized, no names).
-
-        Args:
-          config: the configuration of the parameters.
-          init: a traceable function that initializes such parameters.
-          allow_nonfinite: whether weights may be NaN or infinite.
 
         Raises:
           FolderError: the configuration has other sizes than the file, or weights are not finite.

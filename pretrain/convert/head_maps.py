@@ -24,7 +24,6 @@ class HeadConversion(NamedTuple):
     """A kind of head.
 
     Attributes:
-      suffix: the usual end of the name of its class in transformers.
       settings: (configuration, `HeadMap`) -> entries of config.json.
       read: (content of config.json, encoder, `HeadMap`) -> configuration; raises ValueError for an
         unsupported setting.
@@ -61,7 +60,6 @@ def read_dropout(
     """Return a dropout rate of a config.json, where null means the encoder's rate.
 
     Args:
-      hf_config: the content of config.json.
       named: (their key, the rate of an absent key) as of `HeadMap.dropout`.
       encoder_rate: the rate of the encoder, which holds where the family has no key.
 

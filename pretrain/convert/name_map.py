@@ -192,8 +192,6 @@ def fill_params(
 
     Args:
       tensors: {their name: array}; the mapping may load an array when it is read.
-      rules: the rules of the family.
-      depths: the depths of the stacks.
       init_params: the initial parameters, which stay where a head is missing.
       head_prefixes: prefixes of names that may be missing; all names of a prefix, or none.
       body_prefixes: prefixes of names that must have a place in the model; others are reported as
@@ -241,7 +239,6 @@ def _check_names(
 
     Args:
       names: the names that the rules have.
-      missing: the ones that the tensors lack.
       unused: the names of other tensors.
       head_prefixes, body_prefixes, ignored_patterns: see `fill_params`.
     """

@@ -84,15 +84,9 @@ def write_model(
     The folder has safetensors, config.json, the tokenizer or the image processor, and README.md.
 
     Args:
-      output: the path of the folder.
-      config: the model's configuration.
-      params: its parameters.
       encoding: its vocabulary, or the classes of its images.
       card: the content of README.md; None writes none.
-      overwrite: whether an existing export may be replaced.
-      allow_nonfinite: whether weights may be NaN or infinite.
       dtype: of the weights in the files, one of `dtypes.TYPES`.
-      crop_ratio: of images, as of `ImageClassification`.
 
     Returns:
       {file: size in bytes}.
@@ -154,13 +148,10 @@ class OpenedModel:
     No code of the folder is ever executed.
 
     Attributes:
-      folder: its path.
       architectures: the classes of transformers that config.json names.
       converter: the converter, see `find_converter`.
-      config: our configuration of the model.
       tensors: the tensors, each of which is read when it is accessed.
       encoding: the vocabulary of its tokenizer, or the classes of its images.
-      crop_ratio: of its images, as of `ImageClassification`.
     """
 
     folder: pathlib.Path
@@ -197,7 +188,6 @@ class OpenedModel:
             the model is computed.
           init: a traceable function that initializes such parameters. It is computed only if a head
             is missing, which is then taken from it.
-          allow_nonfinite: whether weights may be NaN or infinite.
 
         Raises:
           FolderError: names a tensor that is missing and is not of a head, has another shape, or is
@@ -228,10 +218,6 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
     """Open a Hugging Face folder of a model in CONVERTERS or of one with a head; check its files.
 
     Configuration, tokenizer or image processor, and the headers of the tensor files are read.
-
-    Args:
-      folder: the path of the folder.
-      report: receives a line for each thing that is ignored.
 
     Raises:
       FileNotFoundError: there is no such folder.

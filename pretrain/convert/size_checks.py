@@ -21,7 +21,6 @@ def check_model_sizes(
     """Raise ValueError, which names a key and its value, for sizes that the tensors do not have.
 
     Args:
-      config: our configuration of the model.
       keys: {our field: its key in config.json}.
       shapes: {name: shape of a tensor}.
     """

@@ -103,9 +103,6 @@ def write_tokenizer(
     """Write tokenizer.json, its two configuration files, and the vocabulary's own files.
 
     Args:
-      vocabulary: the vocabulary.
-      family: the model_type of the model.
-      folder: the folder of the files.
       length: the largest number of tokens that the model reads; None for no limit.
       is_labelled: whether the model reads labelled texts.
     """
@@ -163,7 +160,6 @@ def find_stand_ins(
 
     Args:
       own: the same names of the vocabulary's own special tokens.
-      vocabulary, family, is_labelled: as of `write_tokenizer`.
     """
     record, eos, used = find_by_model_type(family), own.get("eos_token"), {}
     if record.joins_texts and eos:

@@ -42,12 +42,6 @@ def make_generation_fn(
     """Return the jitted (params, inputs [B, L], mask of real ids) -> written ids [B, T], greedily.
 
     B is the batch size, T the `target_length` of the objective.
-
-    Args:
-      model: the Flax module.
-      mesh: the mesh of the parameters and of the inputs.
-      data: the `data.config.Data` of the run.
-      vocabulary: the vocabulary.
     """
     unstacked_model, _ = unstack_model(model, {})
     ids: Any = vocabulary  # every model that writes texts has the two
@@ -75,13 +69,7 @@ class GeneratedAnswerEvaluator:
     """
 
     def __init__(self, model: Any, mesh: jax.sharding.Mesh, stream: Any) -> None:
-        """Compile the generation.
-
-        Args:
-          model: the Flax module.
-          mesh: the mesh of the parameters and batches.
-          stream: the `data.pipeline.Stream` of the split.
-        """
+        """Compile the generation."""
         self.objective, self.vocabulary = stream.data.objective, stream.vocabulary
         self.generate_tokens = make_generation_fn(model, mesh, stream.data, stream.vocabulary)
 
@@ -101,11 +89,6 @@ class GeneratedAnswerEvaluator:
 
         With several tasks they are {"task/name": score} of each task that has rows in the split,
         and the metrics of the run over these tasks.
-
-        Args:
-          metrics: the names of the run's metrics.
-          texts: the generated text of each row.
-          split: the split of the store.
         """
         answers = parse_json_lines((split.folder / ANSWERS_FILE).read_text(encoding="utf-8"))
         if not self.objective.tasks:
@@ -135,13 +118,6 @@ def score_generated_texts(
 
     For classes and scores the result also has `no_label`, the number of texts that are none of
     them. They count as wrong.
-
-    Args:
-      objective: the objective of the task.
-      vocabulary: the vocabulary of the model.
-      metrics: names of METRICS.
-      texts: the generated texts.
-      answers: the reference answers, as the store has them.
     """
     (kind, _), read = find_metric_kind(objective, None), make_answer_reader(objective, vocabulary)
     if kind == objective.name:
@@ -192,9 +168,6 @@ def score_generated_tags(
 
     Args:
       read: a function (generated text, words of the sentence) -> entities.
-      scheme: the scheme of the tags.
-      metrics: names of METRICS.
-      texts: the generated texts.
       answers: {"words", "tags"} of each sentence.
     """
     total, hits = np.zeros(3, np.int64), []

@@ -26,8 +26,6 @@ def pair_tags(
 
     Args:
       rows_NK: predicted tag numbers of each word, padded with -1; the last column is the weight.
-      config: the configuration of the model.
-      split: the split of the store, with its reference tags.
     """
     first_word_D = np.searchsorted(split.sentence_starts, split.document_starts)
     unread = OUTSIDE if OUTSIDE in config.labels else None
@@ -47,13 +45,7 @@ def count_entities(rows_NK: np.ndarray, config: Any, split: Any) -> list[int]:
 
 
 def compute_rates(num_reference: int, num_predicted: int, num_correct: int) -> dict[str, float]:
-    """Return precision, recall and F1; 0 if there is nothing to count.
-
-    Args:
-      num_reference: number of reference entities.
-      num_predicted: number of predicted entities.
-      num_correct: number of correct entities.
-    """
+    """Return precision, recall and F1; 0 if there is nothing to count."""
     return {
         "entity_precision": num_correct / max(num_predicted, 1),
         "entity_recall": num_correct / max(num_reference, 1),

@@ -41,8 +41,6 @@ class PairTranslator:
         """Compile the generation.
 
         Args:
-          model: the Flax module.
-          mesh: the mesh of the parameters.
           stream: the `data.pipeline.Stream` of a split of pairs, whose table is a `ParallelRows`.
         """
         self.mesh, self.stream = mesh, stream
@@ -51,13 +49,7 @@ class PairTranslator:
     def score_pairs(
         self, metrics: Sequence[str], params: Any, begin: Callable[[], None]
     ) -> dict[str, float]:
-        """Return the metrics of the texts that the model writes, by name.
-
-        Args:
-          metrics: names of METRICS.
-          params: the parameters.
-          begin: called before each batch.
-        """
+        """Return the metrics of the texts that the model writes, by name."""
         vocabulary, texts, references = self.stream.vocabulary, [], []
         for sources, targets in self._read_batches():
             begin()

@@ -54,7 +54,6 @@ def select_best_spans(rows_NK: np.ndarray, count: int) -> BestSpans:
 
     Args:
       rows_NK: the rows of `answer_span.predict_spans`, with all windows of all questions.
-      count: the number of questions.
     """
     question_N, begin_N, end_N, score_N, null_N, total_N, _ = rows_NK.astype(np.float64).T
     question_N = question_N.astype(np.int64)
@@ -91,9 +90,7 @@ def extract_answers(
     """Return the text, the first character and the end of each question's best span.
 
     Args:
-      found: the best spans.
       questions: the encoded questions, see data/examples/qa_store.py.
-      contexts: the context of each question.
     """
     first_Q = questions.spans_Q6[:, 2]
     begins, ends = (
@@ -136,9 +133,7 @@ def score_answers(
     """Return exact match and F1 of each prediction with the best of its reference answers.
 
     Args:
-      predicted: the predicted answer of each question.
       answers: the reference answers of each question; none means that "" is correct.
-      unanswerable: whether questions may have no answer, as in SQuAD 2.0.
 
     Returns:
       Two arrays, float64 [Q].
@@ -205,11 +200,6 @@ def compute_span_metrics(rows_NK: np.ndarray, config: Any, split: Any) -> dict[s
     A model whose questions may have no answer also has `best_exact` and `best_f1`, each at its best
     threshold on this split. If its configuration names no threshold, the one with the best F1 on
     this split is used.
-
-    Args:
-      rows_NK: the rows of `answer_span.predict_spans`.
-      config: the configuration of the model.
-      split: the split of the store.
 
     Returns:
       The scores of `average_by_answerability`, and `null_threshold`.

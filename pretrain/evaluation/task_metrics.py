@@ -37,7 +37,6 @@ class Metric(NamedTuple):
 
     Attributes:
       objectives: names of the objectives whose predictions it measures.
-      library: the library it needs.
       compute_score: a function (rows, configuration of the model, split) -> a number, or {name:
         number} of all metrics that are computed together and of numbers that are reported with
         them. `rows` come from `losses.Loss.row_predictions`. For text2text it is a function
@@ -202,13 +201,7 @@ def find_metric_kind(objective: Any, model: Any) -> tuple[str, int]:
 
 
 def check_run_metrics(names: Iterable[str], objective: Any, model: Any) -> None:
-    """Check that every metric applies to its objective, and each task's metrics to these.
-
-    Args:
-      names: the names of the metrics of the run.
-      objective: the objective of the run.
-      model: the configuration of the model.
-    """
+    """Check that every metric applies to its objective, and each task's metrics to these."""
     names = tuple(names)
     check_metrics(names, *find_metric_kind(objective, model))
     for task in objective.tasks if names else ():
@@ -219,8 +212,6 @@ def check_metrics(names: Iterable[str], objective: str, labels: int = 2) -> None
     """Raise ConfigError for a metric of another objective, or one whose library is not installed.
 
     Args:
-      names: the names of the metrics.
-      objective: the name of the objective.
       labels: the number of classes.
     """
     for name in names:
@@ -248,12 +239,6 @@ def compute_metrics(
     """Return the metrics of the rows of `losses.Loss.row_predictions`, by name.
 
     Rows that only fill a batch are ignored; their last column is 0.
-
-    Args:
-      names: the names of the metrics.
-      rows_NK: the rows.
-      config: the configuration of the model.
-      split: the split of the store.
     """
     names = tuple(names)
     rows_NK = rows_NK[rows_NK[:, -1] > 0].astype(np.float64)

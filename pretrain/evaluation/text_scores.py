@@ -25,9 +25,6 @@ def score_text(
     """Return {"unknown", "bits_per_byte", "perplexity_per_word"}, as far as they are known.
 
     Args:
-      stream: the rows that were scored.
-      split: the name of their split.
-      manifest: the manifest of their store.
       scores: the scores of the rows, with the perplexity.
     """
     first = next(iter(split_stream(stream).values()))

@@ -66,12 +66,7 @@ def find_encoder_config(pretrained: Trained) -> Any:
 
 
 def check_trained(model: Any, fresh: str) -> None:
-    """Raise ValueError if random parameters of an encoder would stay as they are.
-
-    Args:
-      model: the configuration of the model to fine-tune.
-      fresh: the value of --fresh.
-    """
+    """Raise ValueError if random parameters of an encoder would stay as they are."""
     encoder = model.backbone
     if fresh == "all" and encoder.frozen:
         raise ValueError(

@@ -58,10 +58,8 @@ class LabelledExamples:
     """Texts, or pairs of texts, with a class or a score.
 
     Attributes:
-      task: the `tasks.LabelTask`.
       parts: {split: examples}.
       names: the names of the classes; () for scores.
-      columns: the columns they were read from.
     """
 
     def __init__(
@@ -110,9 +108,6 @@ def gather_labelled_examples(
     """Return the labelled examples of a task.
 
     Args:
-      task: the `tasks.LabelTask`.
-      args: the command line of the task.
-      train: the source of the training examples.
       heldout: the source of the held-out examples, or None.
       share: the share of `train` to hold out if `heldout` is None.
 
@@ -193,10 +188,7 @@ def find_columns(
     """Return those columns of a task that the first record of a source has.
 
     Args:
-      task: the `tasks.LabelTask`.
-      source: a file or a TensorFlow dataset.
       skip: whether records before it that have none of them are skipped.
-      file_format: format of the file, whatever its name.
 
     Raises:
       ValueError: if it has none of them; names all that are allowed.
@@ -239,10 +231,7 @@ def keep_known_labels(
     """Return the examples with a label that a task has; the others are bad.
 
     Args:
-      name: the name of the task.
       label_names: its labels. All examples may have their numbers instead.
-      examples: the examples.
-      bad: what becomes of the others.
     """
     numbers = tuple(map(str, range(len(label_names))))
     allowed = numbers if examples[0].label in numbers else label_names

@@ -97,10 +97,7 @@ def combine_examples(
     """Return one task and its examples, as the pretrained model learns them.
 
     Args:
-      args: the command line of all tasks.
-      names: the names of the tasks.
       gathered: (task, examples) of each task.
-      pretrained: the pretrained model. A generative one learns all tasks as text.
 
     Raises:
       ValueError: if the model cannot learn the tasks.
@@ -128,7 +125,6 @@ class MultitaskExamples:
     Attributes:
       tasks: {name: examples}.
       limit: the maximal number of examples of each task in an epoch, or None.
-      spec: the objective of all tasks.
     """
 
     metrics = ("mean",)

@@ -59,7 +59,6 @@ class QuestionExamples:
     """Questions with their answers, see `labelled_task.TaskExamples`.
 
     Attributes:
-      task: the task.
       parts: {split: questions}.
       skip_bad_answers: skip and count questions for whose answer the vocabulary has no token,
         instead of an error.

@@ -54,8 +54,6 @@ def write_seed_scores(
     """Write FOLDER/scores.json, see `format_seed_summary`, and return the line of the means.
 
     Args:
-      folder: the folder of the runs.
-      names: the names of the scores.
       outcomes: {workdir: (step, scores)} of the best checkpoints.
     """
     measured = [name for name in names if all(name in scores for _, scores in outcomes.values())]
@@ -84,9 +82,6 @@ def format_seed_summary(
     have the scores that all runs have.
 
     Args:
-      folder: the folder of the runs.
-      workdirs: their workdirs.
-      metrics: the names of the scores, of which the first selects the best checkpoint.
       in_transformers: whether Hugging Face transformers has such a model.
     """
     names = tuple(metrics) or ("loss",)

@@ -31,9 +31,6 @@ class NewModel:
     """A model before any training, with what `finetune` reads of a `Trained`.
 
     Attributes:
-      workdir: the name of its configuration.
-      run: the configuration, for the vocabulary.
-      vocabulary: the words of the training texts.
       vectors: {word: float32 [D]}, with which the word embeddings begin.
     """
 
@@ -60,7 +57,6 @@ def make_new_model(args: FinetuneOptions, gathered: Sequence[tuple[Any, Any]]) -
     """Return the model of --config, whose vocabulary is the words of the training texts.
 
     Args:
-      args: the command line.
       gathered: (task, examples) of each task.
 
     Raises:
@@ -106,10 +102,8 @@ def make_run(args: FinetuneOptions, task: Any, examples: Any, pretrained: Traine
     A.3).
 
     Args:
-      args: the command line.
       task: the task, see pretrain/finetune/tasks.py.
       examples: the examples, see `labelled_task.TaskExamples`.
-      pretrained: the pretrained model.
     """
     from pretrain.finetune.encoders import check_trained, fit_window
 
@@ -232,8 +226,6 @@ def make_initial_params(
     The tables of word vectors that one brings are among these paths.
 
     Args:
-      run: the configuration of the fine-tuning.
-      pretrained: the pretrained model.
       fresh: "head" or "all": which parameters are initialized at random. With "head", a pretrained
         head that fits the run is used.
     """

@@ -101,7 +101,6 @@ class TaggedExamples:
       parts: {split: sentences}.
       names: the names of the tags.
       scheme: how tags spell entities, see data/examples/tag_schemes.py.
-      columns: the columns they were read from.
     """
 
     def __init__(

@@ -30,8 +30,6 @@ class LabelTask(NamedTuple):
 
     Attributes:
       columns: possible names of the columns; the first that a source has are used.
-      label: a function that parses a label.
-      objective: the class of the objective.
       metrics: names of task_metrics.METRICS, of which the first selects the best step.
       orders: orders of the classes where neither their numbers nor the alphabet give the right one;
         `f1` is the second class's of two.

@@ -160,9 +160,7 @@ def convert_to_text(task: str, examples: Any, pretrained: Trained) -> TextExampl
     """Return the examples of a task as pairs of texts, for a generative model.
 
     Args:
-      task: the name of the task.
       examples: the examples, see `labelled_task.TaskExamples`.
-      pretrained: the generative model.
 
     Raises:
       ValueError: if the vocabulary cannot represent the targets.

@@ -18,7 +18,6 @@ def how_to_install(extra: str, root: pathlib.Path = ROOT) -> str:
 
     Args:
       extra: one extra, or several with commas, such as "report,metrics".
-      root: the folder of the checkout.
 
     In a checkout the command installs the checkout. With an installed wheel of Cloze there is no
     checkout, and the command names the libraries of the extra. Environments that uv makes have no

@@ -23,11 +23,7 @@ def find_missing_folder() -> str:
 
 
 def find_hiding_file(root: pathlib.Path = ROOT) -> str:
-    """Return a line on the first file that hides a package of the program; "" if none does.
-
-    Args:
-      root: the folder that has the packages.
-    """
+    """Return a line on the first file that hides a package of the program; "" if none does."""
     for package in PACKAGES:
         spec = importlib.util.find_spec(f"{PREFIX}{package}")
         if spec is None:

@@ -16,7 +16,6 @@ class HostMemory(NamedTuple):
     """Bytes of memory, with swap space.
 
     Attributes:
-      total: the most that this process can ever have.
       available: what is free now, or can be freed.
     """
 

@@ -43,7 +43,6 @@ class GuardedStream:
         """Guard `stream`.
 
         Args:
-          stream: the stream below.
           name: what the note of its loss calls it.
           is_own: whether the descriptor belongs to this program, which then closes it to libraries
             in C and to child processes, too, once it has failed.
@@ -142,9 +141,6 @@ def open_missing_streams() -> None:
 
 def guard_output(stdout: bool = True, is_own: bool = False) -> tuple[TextIO, TextIO]:
     """Drop the standard error from now on when it fails, and the standard output if `stdout`.
-
-    Args:
-      is_own: as of `GuardedStream`.
 
     Returns:
       The two streams as they were, with which a caller may restore them.

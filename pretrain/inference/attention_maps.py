@@ -41,8 +41,6 @@ class Panel(NamedTuple):
 
     Attributes:
       name: "encoder", "decoder" or "cross".
-      query_tokens: the L tokens that attend.
-      key_tokens: the M tokens that are attended to.
       weights_NHLM: float32; each row sums to 1.
     """
 
@@ -60,10 +58,7 @@ def compute_attention_maps(
     An encoder-decoder without a target reads the output that it generates itself.
 
     Args:
-      trained: the model, with its parameters anywhere on the mesh.
-      mesh: the mesh.
       texts: (place, text, target or None) of each text.
-      length: the largest number of tokens that are generated.
 
     Raises:
       ValueError: a text is longer than the model or has no token, the model does not attend to
@@ -245,9 +240,6 @@ def make_page_data(
     Weights are little-endian 16-bit fractions of 65,535, in base64; the rounding error is 8e-6.
 
     Args:
-      title: the title of the page.
-      texts: the texts.
-      panels: the panels of each text.
       layers: numbers of the layers to show, from 1; None: all.
 
     Raises:

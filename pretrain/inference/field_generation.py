@@ -68,8 +68,6 @@ class FieldWriter(ContinuationWriter):
         """Build the model.
 
         Args:
-          trained: the model.
-          args, options: as of `TextWriter`.
           field: the field to generate; None: the body.
         """
         super().__init__(trained, *args, **options)

@@ -50,7 +50,6 @@ def select_combinations(names: Iterable[str], depth: int) -> dict[str, Combine]:
     Args:
       names: keys of COMBINATIONS, numbers of layers, or "all" layers; several may be joined by
         commas. Layer 0 is the input of the first layer; `depth` or -1 is the output of the last.
-      depth: the number of layers of the model.
 
     Raises:
       ValueError: the model has no such layer, or no layer is named.
@@ -90,7 +89,6 @@ class Features(NamedTuple):
     Attributes:
       arrays: {name: array} of the output file, see docs/inside.md.
       num_texts: the number of texts.
-      num_cut: how many texts were cut.
       num_empty: the number of words without a piece.
     """
 
@@ -111,12 +109,9 @@ def extract_features(
     """Return the features of texts.
 
     Args:
-      trained: the model, with its parameters anywhere on the mesh.
-      mesh: the mesh of the run.
       texts: (place, text) of each text.
       layers: see `select_combinations`.
       pooling: a key of POOLINGS.
-      batch_size: the largest number of rows of a batch.
 
     Raises:
       ValueError: the model has no such layer or pooling, a text has no word, or a state is NaN.

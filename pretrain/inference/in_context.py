@@ -40,15 +40,8 @@ def evaluate_task(
     likeliest; the perplexity covers whole answers.
 
     Args:
-      trained: the model.
-      mesh: the mesh of its parameters.
-      questions: the questions, all of one form.
       pool: the questions from which examples are drawn.
       shots: the number of examples before a question, fewer if the row would be too long.
-      delimiter: the text between examples.
-      answer_context: a context that is independent of the question, e.g. "Answer:".
-      seed: the seed of the draw of examples.
-      batch_size: the largest number of rows of a batch.
       attention: a list to which a line is appended for each attention kernel that is chosen.
 
     Raises:

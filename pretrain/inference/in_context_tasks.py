@@ -33,10 +33,8 @@ class InContextQuestion:
     """A context and its possible continuations.
 
     Attributes:
-      place: "file:line", for errors.
       record: the JSON object.
       context: the text before the choices.
-      choices: the possible continuations.
       answer: the index of the right choice.
       is_open: whether the answer is the only choice, so that there is nothing to choose from.
     """
@@ -175,10 +173,6 @@ def draw_examples(
 
     Args:
       number: the number of the question; with `seed` it decides the draw.
-      question: the question.
-      pool: the questions to draw from.
-      shots: the number of examples.
-      seed: the seed of all draws.
 
     Raises:
       ValueError: the pool is too small.

@@ -22,7 +22,6 @@ class Progress:
 
         Args:
           count: returns the number of all texts, called only on a terminal.
-          noun: what is counted.
         """
         self.noun = noun
         self.out, self.shown = sys.stderr, False

@@ -36,9 +36,6 @@ def check_head(trained: Trained, verb: str, allowed: bool, sentence_heads: bool 
     They are random at step 0 only: any training trains them.
 
     Args:
-      trained: the model.
-      verb: the command, for the message.
-      allowed: whether random parameters are allowed.
       sentence_heads: whether the command uses the pooler and the heads of sentence pairs.
     """
     missing = [] if allowed or trained.step else (trained.read_origin() or {}).get("missing", [])

@@ -83,7 +83,6 @@ def iterate_records(
     line has a record.
 
     Args:
-      path: the path of the file.
       readers: {suffix: reader}.
       file_format: format of the file, whatever its name; "txt" is a text a line.
 

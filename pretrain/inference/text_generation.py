@@ -50,9 +50,7 @@ class TextWriter:
         """Build the model.
 
         Args:
-          trained: the model.
           length: the largest number of tokens to generate.
-          batch_size: the largest number of rows of a batch.
           strategy, no_repeat_ngram, seed: see `models.generation.decoding.generate`.
         """
         config: Any = trained.run.model

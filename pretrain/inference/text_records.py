@@ -26,7 +26,6 @@ def check_records(
     """Return [(place, record)] unchanged, if the field `text` and all optional fields are valid.
 
     Args:
-      records: (place, record) pairs.
       optional: names of further fields, which a record may lack.
 
     Raises:

@@ -13,9 +13,6 @@ class AlignedRow(NamedTuple):
     """A text as a model reads it.
 
     Attributes:
-      place: "file:line" of the text, for errors.
-      text: the text.
-      ids: its ids, with the special tokens that the model puts around a text.
       spans: the characters [begin, end) of each piece in the text, without white space.
       words: the characters [begin, end) of each word.
       word_of: the number of each piece's word; -1 for special tokens.

@@ -30,7 +30,6 @@ class Occurrence(NamedTuple):
     Attributes:
       row: the index of its vector.
       text: the index of its text.
-      around: the word with two words on either side.
     """
 
     row: int
@@ -46,10 +45,7 @@ def find_occurrences(
     Words without a piece have no vector and are skipped.
 
     Args:
-      word: the word.
-      texts: the texts.
       arrays: `offsets` and `spans` of their words, as `features` writes them.
-      x_RD: the vectors of the words.
     """
     found = []
     for n, text in enumerate(texts):
@@ -115,11 +111,8 @@ def draw_points(
 
     Args:
       projected: {title: points [N, 2]}.
-      labels: the label of each point; None for no label.
       around: the words around each point, drawn if there are at most MAX_ANNOTATED points, where
         they cover no point and no other words.
-      title: the title of the picture.
-      path: a path or a binary file.
 
     Returns:
       How many words around points found no room, and the letters in the picture that no installed

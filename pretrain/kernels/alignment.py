@@ -19,11 +19,7 @@ SMALLEST = 1024  # columns from which on the copy of the kernel pays
 
 
 def pad_columns(linear: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
-    """Return `models.layers.ops.apply_linear` with columns of zeros added, and dropped again.
-
-    Args:
-      linear: computes the product.
-    """
+    """Return `models.layers.ops.apply_linear` with columns of zeros added, and dropped again."""
 
     def apply_padded(
         x: jax.Array, kernel: jax.Array, num_contracting_dims: int = 1, out_dtype: Any = None

@@ -33,7 +33,6 @@ def sum_rows(rows_ND: jax.Array, ids_N: jax.Array, num_rows: int) -> jax.Array:
     Args:
       rows_ND: float32 or bfloat16; the sum is float32.
       ids_N: int32; rows with an id outside of [0, V) are dropped.
-      num_rows: V.
     """
     if rows_ND.dtype != jnp.bfloat16:
         rows_ND = rows_ND.astype(jnp.float32)

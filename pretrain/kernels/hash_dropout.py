@@ -43,7 +43,6 @@ def make_bits(
 
     Args:
       key: two uint32.
-      shape: of the bits.
       first_row: uint32 scalar, added to the index of the first axis.
     """
     *rows, _ = shape

@@ -76,9 +76,7 @@ def _invert_layer(
     """Return the inputs of a layer and their gradients, and the gradient of its parameters.
 
     Args:
-      residuals: the functions of the layer.
       shared: what all layers read.
-      carry: the outputs of the layer and their gradients.
       inputs: its parameters and key, and the choices of its functions.
     """
     (streams, gradients), (layer, all_choices) = carry, inputs

@@ -59,7 +59,6 @@ def make_model_hooks(
     """Return keyword arguments of `models.build` for a model that runs on a mesh.
 
     Args:
-      mesh: the devices.
       attention: a list to which one line is appended for each attention kernel that is chosen.
       on_shard: for a model that runs inside `jax.shard_map` over `fsdp` and `data`, on the rows of
         one device. It draws what the whole batch would for them.

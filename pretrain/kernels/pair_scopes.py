@@ -64,7 +64,6 @@ def name_computed_blocks(
     """Return a scope that states how many blocks each pass of a Splash kernel computes.
 
     Args:
-      kernel: of `make_splash_mha`.
       count_blocks: (sizes of a block of queries, of keys) -> how many blocks of a head hold a pair
         that is visible, such as `count_visible_blocks`.
     """

@@ -135,7 +135,6 @@ def make_gradient_exchange(
     `make_model_hooks(..., on_shard=True)`, and its loss gathers nothing.
 
     Args:
-      mesh: the devices, for which `find_exchange_obstacle` is None.
       compute_dtype: the dtype of the computation.
       exchange_dtype: the dtype in which gradients are summed over devices; by default the
         computation's, in which each device computes its own.

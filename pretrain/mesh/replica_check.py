@@ -34,13 +34,7 @@ class ReplicaCheck:
     """Compares the copies of replicated shards of states on a mesh."""
 
     def __init__(self, state_shardings: Any, mesh: Mesh, every: int) -> None:
-        """Compile nothing yet.
-
-        Args:
-          state_shardings: a `TrainState` of NamedShardings.
-          mesh: of the devices.
-          every: number of steps between two checks; 0 for none.
-        """
+        """Compile nothing yet."""
         self.mesh, self.every = mesh, every
         shardings, self.tree = jax.tree.flatten(state_shardings)
         specs = [sharding.spec for sharding in shardings]
@@ -95,7 +89,6 @@ class ReplicaCheck:
         The majority of the copies is right, if there is one; else all devices are named.
 
         Args:
-          fingerprints_D: fingerprints of the shards of one leaf.
           split: the mesh axes that the leaf is sharded over.
         """
         dims = tuple(self.mesh.shape[axis] for axis in AXES)

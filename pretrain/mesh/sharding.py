@@ -114,10 +114,6 @@ def make_mesh(mesh: schema.Mesh, devices: Sequence[Any] | None = None) -> Mesh:
     Several TPU slices are the outer part of the axis `data`, so that the slower network between
     them carries only one sum of gradients per step.
 
-    Args:
-      mesh: the size of each axis; one of them may be -1.
-      devices: all devices by default.
-
     Raises:
       ValueError: the sizes do not multiply to the number of devices, or several are -1.
     """

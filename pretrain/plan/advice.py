@@ -24,10 +24,6 @@ def try_remedies(
 ) -> list[dict[str, Any]]:
     """Try memory-saving changes, the cheapest first, until one fits.
 
-    Args:
-      report: receives one line of progress per variant.
-      quick: compile with less optimization of the schedule.
-
     Returns:
       [{words, plan}] of every variant tried: its overrides and its plan.
     """
@@ -74,11 +70,6 @@ def search_variants(
 
     Meshes: each split of `data` and `fsdp` into powers of two; and with 2 and 4 devices (also 8
     with 64 devices or more) on `model` all `data`, all `fsdp`, and a square of the two.
-
-    Args:
-      report: receives one line of progress per variant.
-      quick: compile with less optimization of the schedule.
-      max_variants: number of variants to return.
 
     Returns:
       [{words, plan}], sorted by the lower bound of the step time; [] if no variant fits.

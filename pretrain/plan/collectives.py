@@ -41,7 +41,6 @@ class Collective:
       dtype: HLO dtype of the array, such as "bf16".
       group: the devices of the first group, as indices into the mesh.
       axes: the mesh axes along which the group extends.
-      count: executions in one step.
       overlapped: whether matmuls are scheduled between its start and its end.
       source: the operation of the model that it comes from.
       shape: shape of the array in the program text.
@@ -171,11 +170,7 @@ def _parse_slice_exchange(
 
 
 def _parse_group(attributes: str, num_devices: int, kind: str) -> list[int]:
-    """Return the devices of the first group, as indices into the program's list of devices.
-
-    Args:
-      num_devices: number of devices of the program.
-    """
+    """Return the devices of the first group, as indices into the program's list of devices."""
     if kind == "collective-permute":
         match = re.search(r"source_target_pairs=\{(\{[\d,{}]*\})\}", attributes)
         pairs = re.findall(r"\{(\d+),(\d+)\}", match[1]) if match else []

@@ -30,13 +30,11 @@ class CompiledProgram(NamedTuple):
     """The outcome of compiling one program.
 
     Attributes:
-      seconds: time of the compilation.
       memory_sizes: {argument, output, alias, temp, code, peak} in bytes on each device; None if it
         does not fit.
       text: the scheduled HLO; None if it does not fit.
       needed_bytes: bytes of HBM that it needs, if the compiler reports that it does not fit.
       limit_bytes: bytes of HBM available, if the compiler reports that it does not fit.
-      warnings: the arrays that the partitioner gathers whole.
     """
 
     seconds: float

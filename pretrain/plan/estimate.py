@@ -38,9 +38,6 @@ def plan_run(
     """Return what a run needs on a machine and the rates that it can reach there, as JSON.
 
     Args:
-      price: of a chip hour.
-      evaluation: whether to compile the evaluation, too.
-      quick: whether to compile with less optimization of the schedule.
       compile_step: (run, mesh, program, quick) -> the compiled training step.
     """
     mesh = make_mesh(run.mesh, machine.devices)
@@ -249,8 +246,6 @@ def compute_bounds(
       needed_flops: FLOPs that the model needs in a step; MFU counts these.
       program_flops: FLOPs that the program computes in a step, including recomputation; HFU counts
         these.
-      tokens: positions of a batch.
-      price: price of a chip hour, for the cost of the whole run.
     """
     chip = machine.chip
     if chip is None or not has_published_figures(machine):

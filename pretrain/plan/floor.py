@@ -98,8 +98,6 @@ def count_gradient_bytes(
     """Return the bytes of the gradients that devices with other rows sum, and of what has none.
 
     Args:
-      program: of the run.
-      compute_dtype: of the gradients.
       frozen: path prefixes of the parameters that are not trained.
 
     Returns:

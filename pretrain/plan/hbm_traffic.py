@@ -138,9 +138,6 @@ def _count_read_bytes(
 
     The whole operand, or only the slices that the computation takes of it. An exchange reads its
     operand in the part that starts it.
-
-    Args:
-      index: the position of the operand among the computation's parameters.
     """
     whole = _count_hbm_bytes(operand.arrays)
     views, total = set(), 0

@@ -73,8 +73,6 @@ def count_block_copies(mapping: Any, grid: tuple[int, ...], computed_share: Frac
     step of the last dimension that the map of its index reads, and with those before it.
 
     Args:
-      mapping: the BlockMapping of the array.
-      grid: steps along each dimension.
       computed_share: share of the grid's blocks that a mask leaves. A map that reads the mask's
         scalars skips the others.
     """

@@ -26,8 +26,6 @@ class Roofline:
       matmul: time of the matmuls at the peak FLOP/s, with the empty parts of the matrix units.
       vector: time of the elementwise operations at the vector units' rate; 0 if it is unknown.
       memory: time of the HBM traffic at the peak bandwidth.
-      hidden: time of the exchanges that overlap with matmuls.
-      exposed: time of the exchanges that do not.
     """
 
     matmul: float
@@ -76,7 +74,6 @@ def compute_roofline(
         matmuls rounded up to the matrix units' sizes.
       vector_operations: elementwise operations on one device.
       memory_bytes: bytes that one device moves through HBM.
-      exchanges: the exchanges of one step.
     """
     chip = machine.chip
     assert chip is not None and chip.hbm_rate is not None, f"{machine.name} has no roofline"

@@ -24,7 +24,6 @@ class Work(NamedTuple):
       tiled_flops: FLOPs of its matmuls on all devices, their sizes rounded up to the matrix unit's.
       vector_operations: elementwise operations on one device.
       memory_bytes: bytes that one device moves through HBM.
-      exchanges: between devices.
     """
 
     tiled_flops: int
@@ -37,7 +36,6 @@ def count_work(module: HloModule, jaxpr: Any, mesh: jax.sharding.Mesh, machine: 
     """Return what a compiled step does.
 
     Args:
-      module: the compiled program.
       jaxpr: of the same step; it shows what the kernels in the program do.
     """
     kernel_bytes = count_kernel_bytes(jaxpr) / mesh.size - count_on_chip_kernel_bytes(module)

@@ -36,10 +36,8 @@ class WorkerReport:
     """The state of the training on one worker.
 
     Attributes:
-      host: name of the worker.
       state: running, exited, stopped (by `pod stop`), lost (ended without a status), idle (never
         started) or empty (nothing was pushed).
-      exit_status: exit status of a training that has ended.
     """
 
     host: str

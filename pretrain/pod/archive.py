@@ -85,7 +85,6 @@ def pack_tree(path: pathlib.Path, root: pathlib.Path | None = None) -> str:
     The same tree gives the same bytes.
 
     Args:
-      path: file to write.
       root: the checkout; this project by default.
 
     Raises:

@@ -51,7 +51,6 @@ def build_environment(workdir: str | None = None, extra: Iterable[str] = ()) -> 
     """Return {name: value} of the environment of a run.
 
     Args:
-      workdir: the run's --workdir.
       extra: NAME=VALUE items that override the table.
 
     Raises:
@@ -103,7 +102,6 @@ def name_start(variables: Mapping[str, str], tree: str) -> dict[str, str]:
     """Return the environment of `worker.sh start`, which takes its own two variables out again.
 
     Args:
-      variables: the environment of the run.
       tree: the pushed tree that a worker must have.
     """
     return {**variables, "CLOZE_START": START, "CLOZE_TREE": tree}

@@ -37,10 +37,8 @@ class PodRequest:
 
     Attributes:
       type: accelerator type, such as "v5p-32".
-      runtime: image of the workers.
       spot: whether the pod is preemptible.
       slices: number of slices of that type.
-      flags: further flags of `create`.
     """
 
     type: str
@@ -68,7 +66,6 @@ class Pod:
 
         Args:
           project: Google Cloud project; gcloud's default if None.
-          connect: further flags of `ssh` and `scp`.
           private: the variables of --env. Their values may be secrets, so that no command line, no
             message and no log has them.
         """
@@ -87,9 +84,7 @@ class Pod:
         """Return the gcloud command for this pod.
 
         Args:
-          arguments: of the verb.
           target: what the verb acts on; the queued resource by default.
-          group: gcloud's command group.
         """
         command = ["gcloud", "compute", "tpus", group, verb, *(target or [self.name])]
         return [*command, f"--zone={self.zone}", *self.project, *arguments]
@@ -176,12 +171,7 @@ class Pod:
         return [self.run_command(command, timeout=QUERY_TIMEOUT).strip() for command in commands]
 
     def run_script(self, script: str, where: Sequence[str] = ALL_WORKERS, **options: Any) -> str:
-        """Run a shell script on workers, from their home folders, and return the output.
-
-        Args:
-          where: the flags that select the workers.
-          options: as of `run_command`.
-        """
+        """Run a shell script on workers, from their home folders, and return the output."""
         return self.run_command(
             self.build_command("ssh", *where, *self.connect, f"--command={script}", "--quiet"),
             **options,
@@ -195,7 +185,6 @@ class Pod:
         Args:
           env: environment variables of the script. Those of --env travel in a file, because
             command lines are seen in the lists of processes, and gcloud logs them.
-          options: as of `run_script`.
         """
         private = {name: value for name, value in (env or {}).items() if name in self.private}
         shown = {name: value for name, value in (env or {}).items() if name not in private}
@@ -225,12 +214,7 @@ class Pod:
         )
 
     def push_tree(self, path: pathlib.Path, tree: str) -> str:
-        """Copy an archive to all workers, unpack it and install its requirements.
-
-        Args:
-          path: the archive.
-          tree: name of the folder to unpack it into.
-        """
+        """Copy an archive to all workers, unpack it and install its requirements."""
         self.copy_file(path, "cloze.tar.gz")
         folder = f"cloze/trees/{tree}"
         unpack = f"mkdir -p {folder} && tar -xzf cloze.tar.gz -C {folder}"

@@ -40,7 +40,6 @@ class Watch:
     """The watch over one training.
 
     Attributes:
-      failures: failures in a row.
       healthy_looks: looks in a row at which all workers ran.
       unsettled_looks: looks in a row at which some workers had ended and others might still follow.
       unanswered_looks: looks in a row at which no worker answered.
@@ -63,8 +62,6 @@ class Watch:
 
         Args:
           request: the pod to request after a preemption.
-          arguments: the arguments of `python -m pretrain` to start the training with.
-          env: the training's environment variables.
           poll: seconds between looks. After failures the wait doubles, up to 30 times as long.
           tries: failures in a row (of gcloud, of queued resources, of trainings that ended by a
             signal) after which the watch gives up. `PATIENCE_LOOKS` looks at a running training
@@ -131,7 +128,6 @@ class Watch:
         """Delete a dead queued resource, which still holds the name and the quota.
 
         Args:
-          name: its state.
           initiator: who suspended it: USER or SERVICE.
         """
         if initiator == "USER":

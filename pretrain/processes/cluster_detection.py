@@ -104,7 +104,6 @@ def detect_cluster(
     CLOZE_CLUSTER names a launcher of LAUNCHERS, or `none`, instead of the first one detected.
 
     Args:
-      environ: environment variables.
       flags: (coordinator, number of processes, index of this process).
 
     Raises:
@@ -229,10 +228,8 @@ class Launcher:
     """A way to start the processes of a run.
 
     Attributes:
-      title: its name in messages.
       is_present: returns whether an environment comes from this launcher.
       required_variables: the variables that it must have set.
-      read_cluster: returns the cluster that they describe.
     """
 
     title: str

@@ -93,8 +93,6 @@ def supervise_restarts(
     Args:
       start: runs the processes until all have ended.
       tries: largest number of restarts in a row without a new checkpoint.
-      argv: arguments of the command, with its --workdir.
-      sleep: replaces `time.sleep` in tests.
     """
     failures, saved_step = 0, find_saved_step(argv)
     while True:

@@ -29,10 +29,6 @@ class StragglerMonitor:
     """Measures what this process waits for, and names the process that the others wait for.
 
     A single process reports nothing.
-
-    Attributes:
-      input_seconds: time that the loop waited for the newest batch.
-      device_seconds: time that the loop waited for the devices since `end_step`.
     """
 
     def __init__(self) -> None:

@@ -38,8 +38,6 @@ def export_run(
     """Write a checkpoint of a run as a folder, which appears whole or not at all.
 
     Args:
-      workdir: the workdir of the run.
-      output: the path of the folder.
       options: what is written.
       place: what the lines of the model card load: a folder, or a repository of the Hub.
 

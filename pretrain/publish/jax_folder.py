@@ -85,16 +85,10 @@ def write_jax_folder(
     """Write a model as a folder, which appears whole or not at all.
 
     Args:
-      output: the path of the folder.
-      config: the model's configuration.
-      params: its parameters.
       encoding: its vocabulary, or the classes of its images.
       inputs: {argument of the model: array [B, ...]}, such as an empty batch has; the program takes
         arrays of these dtypes and sizes, for any B.
-      overwrite: whether an existing export may be replaced.
-      allow_nonfinite: whether parameters may be NaN or infinite.
       dtype: of the parameters, one of `dtypes.TYPES`; the program computes in it.
-      crop_ratio: of images, as of `ImageClassification`.
 
     Returns:
       {file: size in bytes}.

@@ -16,7 +16,6 @@ def list_lost_rates(config: Any, encoding: Any) -> list[str]:
     The scores do not depend on it; training that goes on from the export does.
 
     Args:
-      config: the model's configuration.
       encoding: its vocabulary, or the classes of its images.
 
     Raises:

@@ -24,13 +24,6 @@ def push_run(
 ) -> Pushed:
     """Export a checkpoint of a run to a temporary folder, and upload it in one commit.
 
-    Args:
-      workdir: the workdir of the run.
-      target: the repository.
-      options: of the export; its model card loads the repository.
-      report: receives a line for each dropout rate that the export loses, and one before the
-        upload.
-
     Raises:
       HubError: as `check_target`, which precedes the export, and `upload_files`.
       ValueError: as `export_run`.

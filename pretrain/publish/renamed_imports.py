@@ -16,7 +16,6 @@ def rename_imports(source: str, names: Mapping[str, str]) -> str:
     `import a` becomes `from b import a` for {"a": "b.a"}, so that the file's other lines stay true.
 
     Args:
-      source: the text of a Python file.
       names: {dotted name of a package: its new name}, which ends with the same word.
 
     Raises:

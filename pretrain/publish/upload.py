@@ -66,12 +66,9 @@ class Pushed:
     """An upload that the Hub has confirmed.
 
     Attributes:
-      repository: the id of the repository.
-      commit: the id of the commit.
       url: the page of the commit, or of the pull request.
       private: whether the repository is private.
       files: {name: bytes} of the export.
-      removed: files of an earlier export that the commit removes.
     """
 
     repository: str
@@ -123,11 +120,6 @@ def push_folder(
     Files of an earlier export that the new one has not are removed in the same commit. Other files
     of the repository stay.
 
-    Args:
-      folder: the folder of the export.
-      target: the repository.
-      report: receives a line before the upload.
-
     Raises:
       FolderError: the folder is no export, or has other files.
       HubError: the Hub refuses, cannot be reached, or has other files in the commit than were sent.
@@ -141,11 +133,6 @@ def upload_files(
     paths: Mapping[str, pathlib.Path], target: Target, report: Callable[[str], Any] = print
 ) -> Pushed:
     """Upload the files of an export, as `push_folder`, to a target that was checked.
-
-    Args:
-      paths: {name in the repository: path}, as `list_export_files` returns.
-      target: the repository.
-      report: receives a line before the upload.
 
     Raises:
       HubError: as `push_folder`.
@@ -192,11 +179,7 @@ def _find_commit(
     """Return the commit that was made although its answer was lost; "" if none was.
 
     Args:
-      api: the library's `HfApi`.
-      target: the repository.
       parent: the commit before.
-      paths: the files of the commit.
-      error: of the answer.
 
     Raises:
       HubError: the Hub does not answer this question either.

@@ -30,8 +30,6 @@ class ColouredText(NamedTuple):
     """A text with an activation of each part.
 
     Attributes:
-      title: above it.
-      notes: lines below the title.
       parts: (text, activation in [-1, 1], whether it is underlined).
     """
 

@@ -32,8 +32,6 @@ def draw_curves(
 
     Args:
       runs: {title: rows of the metrics}.
-      folder: where to write the PNG files.
-      report: receives the warning of letters that no installed font has.
       units: {title: what a run counts}; tokens, unless given.
 
     Raises:
@@ -71,7 +69,6 @@ def _draw_files(
     """Draw the files of `draw_curves` and return their paths.
 
     Args:
-      runs, folder: as of `draw_curves`.
       curves: {title: {name of the file: curve}}.
       labels: {name of the file: title of the y axis}.
     """

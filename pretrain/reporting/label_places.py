@@ -65,7 +65,6 @@ def place_boxes(
     Labels are placed in order, each at the nearest place where it covers no point and no label.
 
     Args:
-      points_N2: the points, in pixels.
       sizes_N2: width and height of each label, in pixels.
       frame: where labels may be.
     """
@@ -106,12 +105,6 @@ def draw_labels(axes: Any, points_N2: np.ndarray, labels: Sequence[str], **style
     """Draw a label at each point so that no two overlap; return those that found room.
 
     The layout of the figure has to be final.
-
-    Args:
-      axes: the axes of a matplotlib figure.
-      points_N2: the points, in the coordinates of the data.
-      labels: the text of each point.
-      style: keyword arguments of the texts.
     """
     from matplotlib.lines import Line2D
 

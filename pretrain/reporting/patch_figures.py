@@ -26,8 +26,6 @@ class PatchFigures(NamedTuple):
     """What a model of patches has learned.
 
     Attributes:
-      filters_KPPC: principal components of the embedding's filters.
-      cosines_GGGG: of the position embeddings of each patch and each other one.
       distances_NH: mean distance in pixels to what each head attends to; None: not measured.
     """
 

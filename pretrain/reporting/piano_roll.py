@@ -18,8 +18,6 @@ def draw_piano_roll(piece: Piece, title: str, given_until: float = 0.0) -> str:
     """Return the text of an SVG picture of a piece, with a color for each voice.
 
     Args:
-      piece: the piece.
-      title: the heading.
       given_until: notes that begin before this time are paler: they were given, not composed.
 
     Raises:

@@ -36,11 +36,8 @@ class RunLines(NamedTuple):
     """What the files of a run have, line by line.
 
     Attributes:
-      workdir: the workdir.
       rows: the rows of metrics.jsonl: their numbers alone, and `mfu` if the run recorded the peak
         FLOP/s of its devices.
-      starts: the lines of environment.jsonl.
-      config: the content of config.json.
     """
 
     workdir: Workdir
@@ -67,7 +64,6 @@ def write_report(
 
     Args:
       output: folder on this machine; `report` in the first workdir by default.
-      write_images: also write the images, which needs matplotlib.
       find_figures: returns what the model of a workdir has learned to see; None for models of text.
 
     Raises:

@@ -39,7 +39,6 @@ class RestartableFeed:
 
         Args:
           open_feed: takes a step and returns a generator of (step, batch) from that step on.
-          start: the first step.
         """
         self.open_feed, self.items = open_feed, open_feed(start)
 
@@ -64,7 +63,6 @@ class TrainContext:
 
     Attributes:
       open_feed: takes a step and returns a generator of (step, batch on the mesh) from there on.
-      stream: the training rows.
       reads_stream: whether the feed reads them as they are, and not a user's dataset.
       evaluator: (params, stream, begin=...) -> {name: score}.
       heldout: the held-out rows, or None if the run evaluates nothing.

@@ -44,11 +44,6 @@ def check_workdir(run: Run, workdir: Workdir, allow_changes: bool) -> Run | None
 def check_recorded_run(run: Run, workdir: Workdir, allow_changes: bool) -> list[str]:
     """Return how a run differs from the one that the newest checkpoint's sealed record describes.
 
-    Args:
-      run: the configuration of this start.
-      workdir: the workdir.
-      allow_changes: return the differences instead of an error.
-
     Raises:
       ConfigError: there are differences.
     """
@@ -71,9 +66,7 @@ def describe_schedule(run: Run, before: Run | None, updates: int) -> list[str]:
     """Return a line for each property of the learning rate that a reader may not expect.
 
     Args:
-      run: the configuration.
       before: the configuration of the last start, or None.
-      updates: number of optimizer updates so far.
     """
     lines, optimizer = [], run.optimizer
     end = optimizer.decay_steps or run.train.steps
@@ -100,8 +93,6 @@ def resume_rows(stream: Stream | MixedStream, step: int, rows: int | dict[str, i
     """Continue the stream after the rows that a checkpoint records as read.
 
     Args:
-      stream: the training rows.
-      step: the number of finished steps.
       rows: number of rows read, or {part: number of rows read} for a mixture of objectives.
     """
     if isinstance(stream, MixedStream):

@@ -187,9 +187,6 @@ def token_cross_entropy(
 
     Args:
       logits: maps hidden states [B, t, D] to scores [B, t, V], or to an adaptive softmax's.
-      y_BTD: hidden states of the targets.
-      targets_BT: token ids.
-      weights_BT: weights of the targets.
       max_scores: the number of scores that a row holds at a time, approximately.
       smoothing, take: as in `cross_entropy`.
     """

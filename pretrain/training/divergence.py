@@ -66,8 +66,6 @@ def is_finite_step(
     A step is taken if its loss and its gradient norm are finite and the norm is not a spike.
 
     Args:
-      loss: scalar.
-      norm: global norm of the gradients.
       optimizer: the optimizer's state, with `Norms` unless `norm_factor` is 0.
       norm_factor: as in `schema.Guard`.
       norm_window: as in `schema.Guard`.

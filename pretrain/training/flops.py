@@ -76,9 +76,6 @@ def sum_equations(jaxpr: Any, count_equation: CountEquation, scope: str = "") ->
     (as nothing in `pair_scopes.name_rare_branch`), the body of a `shard_map` for each device, and a
     Pallas kernel for each block of its grid that it computes: those that a mask rules out count
     only where `pair_scopes.name_computed_blocks` does not name the others.
-
-    Args:
-      scope: the name scopes around the jaxpr.
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     total = Fraction(0)

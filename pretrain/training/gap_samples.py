@@ -50,9 +50,7 @@ class GapSampler:
         """Choose the rows and compile nothing yet.
 
         Args:
-          heldout: the held-out rows.
           check: called before the file is written; it raises if the workdir may not be written.
-          part: name of the part of a mixture of objectives that `heldout` belongs to.
         """
         self.path = epath.Path(workdir) / samples_file.NAME
         B = min(run.evaluate.samples, heldout.num_rows)

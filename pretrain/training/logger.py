@@ -33,10 +33,8 @@ class RunLog:
       is_first_process: whether this is the first process.
       pending: (step, its metrics on the devices, seconds waited for its batch) of a started step.
       row: metrics of a finished step that is not written yet.
-      note: metrics to add to the row of the next step.
       sinks: what else receives each row, in the first process.
       signal: the number of the signal that ended the run early, or None.
-      num_losses: how many lost streams of this process the workdir's note has.
     """
 
     def __init__(
@@ -49,13 +47,7 @@ class RunLog:
         lease: Lease,
         monitoring: Monitoring = UNWATCHED,
     ) -> None:
-        """Open the metrics file of a run that continues after step `start`.
-
-        Args:
-          stragglers: measures the time that the loop waits.
-          lease: of the workdir.
-          monitoring: what else receives the rows.
-        """
+        """Open the metrics file of a run that continues after step `start`."""
         self.is_first_process = jax.process_index() == 0
         self.pending: tuple[int, dict[str, jax.Array], float] | None = None
         self.row: dict[str, Any] | None = None

@@ -68,15 +68,12 @@ def train(
     """Train `run` to its last step in `workdir`, from the newest checkpoint there, if any.
 
     Args:
-      run: the configuration.
       workdir: the folder of the run, local or gs://.
-      allow_changes: continue even if the configuration differs from the one in `workdir`.
       began: `time.time()` at the start of the command, for goodput; now by default.
       dataset: (stream, start_step, lo, hi) -> tf.data.Dataset, which training reads instead of
         `stream.make_dataset(start_step, lo, hi)`; see `data.composed.ComposedBatches` and
         docs/data.md. Evaluation always reads the held-out split of the source.
       source: a `data.source.Source` to train on instead of the token store in `run.data.store`.
-      monitoring: how the run is watched; no result depends on it.
 
     Returns:
       None after the last step, or the number of the signal that ended the run early (after saving).

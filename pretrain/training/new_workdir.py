@@ -67,7 +67,6 @@ def report_other_origin(workdir: Workdir, source: epath.PathLike, step: int | No
 
     Args:
       workdir: the workdir, which is resumed.
-      source: the folder of the model whose parameters were asked for.
       step: the step of its checkpoint; None: any.
     """
     origin = workdir.read_origin() or {}

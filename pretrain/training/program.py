@@ -60,10 +60,8 @@ class Program(NamedTuple):
     """The functions of a run, each compiled for the mesh at its first call, `init` at every call.
 
     Attributes:
-      model: the Linen module of a training step on the whole batch.
       loss: of the run's objective.
       abstract_state: a `TrainState` of shapes.
-      state_shardings: a `TrainState` of shardings.
       batch: the shapes of a global batch, with their shardings.
       init: () -> TrainState.
       train_step: (state, batch) -> (state, metrics).
@@ -260,7 +258,6 @@ def choose_gradient_strategy(
 
     Args:
       params: shapes of the parameters.
-      model: of the whole batch.
       make_hooks: () -> what `make_model_hooks` returns for the rows of one device.
       refused: as in `Trust`.
 

@@ -42,8 +42,6 @@ class OpenedData:
 
     Attributes:
       source: without the damaged documents that the run skips.
-      fingerprint: of the source as it was written, including skipped documents.
-      stream: the training rows.
       heldout: the held-out rows, or None if the run evaluates nothing.
       before: the configuration of the last start in the workdir, or None.
     """
@@ -146,13 +144,7 @@ def describe_start(
     start: int,
     updates: int = 0,
 ) -> str:
-    """Return the lines that are printed before training.
-
-    Args:
-      program: of the run.
-      start: number of finished steps.
-      updates: number of finished steps that were not skipped.
-    """
+    """Return the lines that are printed before training."""
     source, stream, heldout = opened.source, opened.stream, opened.heldout
     params = program.abstract_state.params
     num_params = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))

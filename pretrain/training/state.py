@@ -24,7 +24,6 @@ class TrainState(flax.struct.PyTreeNode):
     Attributes:
       step: number of finished steps, int32 scalar.
       params: float32.
-      optimizer: the optimizer's state.
       variables: {collection: tree of arrays [B, ...]}, which a model passes from each row of a
         batch to the same row of the next batch; {} for a model without such collections.
     """

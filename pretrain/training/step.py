@@ -41,14 +41,9 @@ def make_train_step(
     changes nothing but the step number, and has the metric `skipped` = 1.
 
     Args:
-      model: a Linen module.
-      loss: of the objective.
-      optimizer: updates the parameters.
       learning_rate: the rate as a function of the update count, for the metrics.
-      seed: of the run.
       microbatches: number of parts of the batch that are computed one after the other.
       norm_factor, norm_window: as in `schema.Guard`.
-      options: of the loss.
       exchange: makes the gradient of the batch from the gradient of one device's rows; see
         `gradient_exchange`. By default the gradient is the batch's already.
     """

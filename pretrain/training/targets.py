@@ -76,8 +76,6 @@ def build_rows(build: Callable[..., Batch], number: int, batch_size: int) -> Ite
 
     Args:
       build: (number of the batch, first row, end) -> these rows.
-      number: of the batch.
-      batch_size: rows of the batch.
     """
     for first in range(0, batch_size, ROWS_AT_ONCE):
         yield build(number, first, min(first + ROWS_AT_ONCE, batch_size))

@@ -134,7 +134,6 @@ def explain_no_workdir(workdir: str | os.PathLike[str], lacks: str) -> str:
     """Return the message of an error for a folder that is not a workdir.
 
     Args:
-      workdir: the folder.
       lacks: the file or the folder in it that is missing.
     """
     folder = epath.Path(workdir)

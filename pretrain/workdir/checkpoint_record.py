@@ -154,7 +154,6 @@ def check_items(record: Mapping[str, Any], abstract: SavedState) -> list[str]:
     model's variables start from zero.
 
     Args:
-      record: the record of a checkpoint.
       abstract: a state of shapes and dtypes, which the leaves must have.
     """
     for name, description in ITEMS.items():
@@ -168,8 +167,6 @@ def check_leaves(recorded: Mapping[str, Any], tree: Any, description: str) -> No
 
     Args:
       recorded: {path: [dtype, shape, fingerprint]} of the saved leaves.
-      tree: a tree of arrays or of their shapes.
-      description: the name of the leaves in the error.
     """
     expected = {
         format_path(keys): [str(leaf.dtype), list(leaf.shape)]

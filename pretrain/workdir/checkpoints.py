@@ -158,7 +158,6 @@ class Checkpoints:
         Args:
           abstract, shardings: a state of shapes and dtypes, and one of shardings.
           encoding: the fingerprint that the checkpoint's encoding must have; None accepts any.
-          report: receives a line for each damaged step.
           before_step: considers only earlier steps, or the oldest step if there is no earlier one.
 
         Raises:

@@ -52,10 +52,6 @@ def diagnose_read_errors(step_folder: epath.Path, recorded: Mapping[str, Any]) -
     """Raise an error of the block as DamagedCheckpoint if there is proof, else as NotRestored.
 
     ConfigError passes, and so does what is not an Exception, such as KeyboardInterrupt.
-
-    Args:
-      step_folder: the folder of the step.
-      recorded: the leaves to examine, as in `find_damage`.
     """
     try:
         yield
@@ -149,7 +145,6 @@ def find_damage(step_folder: epath.Path, recorded: Mapping[str, Any]) -> str | N
     """Return the proof that a committed step is damaged, or None without proof.
 
     Args:
-      step_folder: the folder of the step.
       recorded: {item: {path: [dtype, shape, fingerprint]}} of the items to examine, e.g. params.
 
     Raises:

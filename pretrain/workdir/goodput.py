@@ -54,7 +54,6 @@ class Ledger:
         Args:
           workdir: None keeps the ledger in memory.
           start_time: `time.time()` when this start began.
-          step: the step of the checkpoint from which the run continues, 0 for none.
           on_phase: called with the name of each phase as it begins, such as by `watchdog.Watchdog`.
           may_write: called before each write of the file; False skips the write.
         """
@@ -127,10 +126,6 @@ class Ledger:
         The seconds up to each checkpoint are recorded, so that the time after it can be counted as
         lost if a start continues from it.
 
-        Args:
-          step: the step of the new checkpoint.
-          remaining_steps: the steps of the checkpoints that remain.
-
         Raises:
           OSError: the ledger could not be written since the last call.
         """
@@ -197,9 +192,6 @@ def read_ledger(
     """Return the ledger in a file, None if there is none or it is unreadable.
 
     An unreadable ledger is reported on the standard output; it does not stop a run.
-
-    Args:
-      consequence: what follows from an unreadable ledger, for the report; "" reports nothing.
     """
     path = epath.Path(path)
     if not path.exists():

@@ -113,7 +113,6 @@ def compute_mfu(flops: float, seconds: float, peak: float) -> float | None:
 
     Args:
       flops: matmul FLOPs of a step.
-      seconds: of the step.
       peak: peak FLOP/s of all devices.
     """
     share = flops / seconds / peak
@@ -143,8 +142,6 @@ class ProgressLine:
         """Start the clock.
 
         Args:
-          start: the first step of this start of the run.
-          stop: the last step of the run.
           flops_per_step: matmul FLOPs of a step.
           peak: peak FLOP/s of all devices; None shows no MFU.
           out: None: the standard error.

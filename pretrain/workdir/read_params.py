@@ -50,7 +50,6 @@ def restore_recorded_params(
     Args:
       step: the step of the checkpoint; None: the newest sound one.
       choose_sharding: (path, shape) -> sharding of a parameter; None: the first device.
-      report: receives a line for each damaged checkpoint that is passed over.
 
     Raises:
       FileNotFoundError: there is no such checkpoint.

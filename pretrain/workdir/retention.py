@@ -34,8 +34,6 @@ def select_steps(
     """Return the steps that stay.
 
     Args:
-      steps: the steps of all checkpoints.
-      rule: which of them stay.
       pinned: the steps that the user or a reader has pinned.
       scores: the held-out scores of each step; they decide which is the best, see `find_best_step`.
     """

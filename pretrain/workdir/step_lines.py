@@ -37,7 +37,6 @@ def report_step_lines(
     """Return the rows of `read_step_lines`; a line on standard error counts the damaged ones.
 
     Args:
-      required: as of `read_step_lines`.
       is_sound: returns whether a row has the form that its readers rely on; others are damaged.
     """
     found, num_damaged = read_step_lines(path, *required)

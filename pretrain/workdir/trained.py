@@ -33,8 +33,6 @@ class Trained:
     """A checkpoint of a workdir.
 
     Attributes:
-      workdir: the workdir.
-      run: its configuration.
       step: the step of the checkpoint.
       params: the parameters, float32, on the first device unless placed elsewhere.
       encoding: the vocabulary, or the classes of images, that the model was trained with.
@@ -140,9 +138,7 @@ def open_trained(
     """Return the newest sound checkpoint of a workdir, or the one of `step`.
 
     Args:
-      workdir: the workdir.
       step: the step of the checkpoint; None: the newest sound one.
-      report: receives a line for each damaged checkpoint that is passed over.
       choose_sharding: (path, shape) -> sharding of a parameter; None: the first device.
 
     Raises:
@@ -217,8 +213,6 @@ def check_finite_params(
 
     Args:
       trained: the checkpoint.
-      consequence: what follows from such parameters, for the error.
-      remedy: what to do about it, for the error.
     """
     import jax
 

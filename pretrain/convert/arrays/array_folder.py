@@ -42,7 +42,6 @@ def open_array_model(
     """Open a checkpoint of arrays.
 
     Args:
-      folder: the folder checkpoint_N.
       vocabulary: the vocabulary of the model, such as spiece.model; None: in the folder.
 
     Raises:

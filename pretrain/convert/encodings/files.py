@@ -66,12 +66,6 @@ def read_encoding(
 
     A model of images gets the mean and the deviation of its image processor.
 
-    Args:
-      folder: the folder.
-      config: our configuration, of config.json alone.
-      hf_config: the content of config.json.
-      report: receives a line for each thing that is ignored.
-
     Raises:
       FolderError: a file is missing, damaged or of another model.
     """

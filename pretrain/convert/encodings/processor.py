@@ -30,7 +30,6 @@ def describe_processor(config: ImageConfig, kind: str, crop_ratio: float | None)
     image is squashed into the square.
 
     Args:
-      config: the model's configuration.
       kind: the class of transformers; "" for a model that transformers does not have.
       crop_ratio: of the size of the model's images to the shorter side of resized ones, or None.
     """

@@ -49,7 +49,6 @@ def check_repository(repository: str, place: str = "", owned: bool = False) -> s
     """Return the id of a repository of a model, which must be USER/NAME.
 
     Args:
-      repository: the id.
       place: what the error begins with; by default the id.
       owned: whether a name without USER is refused.
 

@@ -36,8 +36,6 @@ class Owner:
     """The owner of a token.
 
     Attributes:
-      name: the user.
-      organisations: those that the user is a member of.
       is_fine_grained: whether the token has permissions of its own, which the Hub does not name.
     """
 
@@ -115,9 +113,6 @@ def describe_refusal(error: Any) -> str:
 
 def find_owner(api: Any) -> Owner:
     """Return the owner of the token.
-
-    Args:
-      api: an `HfApi`.
 
     Raises:
       HubError: there is no token, the Hub does not know it, or it may not write.

@@ -15,7 +15,6 @@ class ModelFolder:
     """A folder that is read.
 
     Attributes:
-      path: its path on this machine.
       origin: what a run records of it, as JSON values.
     """
 

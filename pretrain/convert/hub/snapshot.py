@@ -54,13 +54,7 @@ class DeclaredFile:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """The files of a commit in the cache.
-
-    Attributes:
-      address: the repository and the revision that were asked for.
-      commit: the commit that the revision named.
-      folder: the folder of the files.
-    """
+    """The files of a commit in the cache."""
 
     address: Address
     commit: str
@@ -78,9 +72,7 @@ def fetch_repository(
     With HF_HUB_OFFLINE they come from the cache.
 
     Args:
-      place: the address.
       weights: whether the model is fetched, and not only its tokenizer.
-      report: receives a line on the commit and its size.
 
     Raises:
       ValueError: the address is malformed, the library is not installed, the repository has no
@@ -206,10 +198,7 @@ def check_sizes(
     """Raise ValueError if the files are larger than what is read, the memory or the free disk.
 
     Args:
-      place: the address.
-      files: all files.
       missing: those that are not in the cache.
-      cache: the folder of the cache.
     """
     weights = 0
     for name, file in files.items():

@@ -19,7 +19,6 @@ class BestCells(NamedTuple):
 
     Attributes:
       property: the property.
-      value_T: its value at each place.
       entropy: of its classes, in bits; 0 where the property is the same in all of the text.
       ranked: (cell, bits) of the best and the next ones; () where the entropy is 0.
     """

@@ -15,7 +15,6 @@ class Property(NamedTuple):
     """A property of the characters.
 
     Attributes:
-      name: as it is printed.
       compute: (text) -> int64 [T], the value after each character.
       num_classes: values are sorted into so many classes at most.
       is_marked: whether characters where it is not 0 are underlined on the page.

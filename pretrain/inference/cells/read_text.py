@@ -22,10 +22,8 @@ class ReadText(NamedTuple):
     """A text that a model has read.
 
     Attributes:
-      text: the text.
       end_T: int64, the number of characters that are read at each place.
       cells_TC: float32, tanh of the cells there, the first layer's first.
-      num_cells: of a layer.
     """
 
     text: str

@@ -34,11 +34,6 @@ if TYPE_CHECKING:
 def compute_image_maps(trained: Trained, mesh: Mesh, paths: Sequence[str]) -> list[ImageMaps]:
     """Return the maps of image files, each with its most probable class in the title.
 
-    Args:
-      trained: the model, with its parameters anywhere on the mesh.
-      mesh: the mesh.
-      paths: the files.
-
     Raises:
       ValueError: a file is no image, or an attention weight is not a number; the message names the
         file.

@@ -16,8 +16,6 @@ def shorten_pair(tokenizer: Any, texts: tuple[str, str], length: int) -> tuple[s
 
     Args:
       tokenizer: cuts its input to rows of `length` tokens.
-      texts: the two texts.
-      length: of a row, in tokens.
     """
     if min(map(len, texts)) <= length:
         return texts  # a text of so few characters has few parts

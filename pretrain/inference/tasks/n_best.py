@@ -20,7 +20,6 @@ class Candidate(NamedTuple):
       answer: its text; "" for no answer.
       start: its first character; None for no answer.
       end: the character after its last; None for no answer.
-      score: the sum of its two logits.
       probability: its probability in its row.
     """
 
@@ -57,10 +56,8 @@ def find_row_candidates(
     Args:
       logits_L2: the logits of the first and the last token.
       context_start: the first token of the context in the row.
-      num_context_tokens: the number of tokens of the context in the row.
       log_normalizer: the log of the normalizer of the probabilities (answer_span.predict_spans).
       extract_text: a function (first, last token of the span) -> (text, first character, end).
-      count: the number of candidates.
     """
     begin_C, end_C = logits_L2[context_start : context_start + num_context_tokens].T
     ends_CM = np.lib.stride_tricks.sliding_window_view(
@@ -92,13 +89,6 @@ def insert_no_answer(
     """Return the best `count` of the candidates and "no answer".
 
     "No answer" precedes the first candidate whose score it exceeds by more than the threshold.
-
-    Args:
-      candidates: the candidates, best first.
-      null_score: the score of "no answer".
-      probability: the probability of "no answer".
-      threshold: the threshold of the model.
-      count: the number of answers.
     """
     index = next(
         (i for i, candidate in enumerate(candidates) if null_score - candidate.score > threshold),

@@ -179,11 +179,7 @@ class AnswerPredictor:
         """Return the result of question `i`.
 
         Args:
-          i: the number of the question.
           span: text, first character and end of its best span.
-          found: the best spans of all questions.
-          silent: whether the prediction is "no answer".
-          candidates: the candidates of the question, for `n_best`.
         """
         text, start, end = ("", None, None) if silent else span
         result = {

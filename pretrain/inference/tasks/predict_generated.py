@@ -55,8 +55,6 @@ class AnswerGenerator(TextWriter):
         """Return the result of each text.
 
         Args:
-          texts: tuples as `make_reader` returns them.
-          places: names of the texts for errors; None for their number.
           first: the number of texts before these, from which the random seeds follow.
         """
         texts = [parse_parts(parts, place) for parts, place in zip(texts, name_places(places))]
@@ -96,10 +94,7 @@ class AnswerGenerator(TextWriter):
         """Return the result of one text.
 
         Args:
-          form: the objective of its task.
           read: the function that parses a generated text, see `text_pairs.make_answer_reader`.
-          ids: the generated tokens.
-          texts: the texts without the task's name; for tagging, the words.
         """
         text = decode_output(self.vocabulary, ids)
         if form.scheme:

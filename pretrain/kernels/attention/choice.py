@@ -30,10 +30,7 @@ class AttentionKernel(NamedTuple):
     """A kernel that may replace `attend`.
 
     Attributes:
-      choice: the value of `train.attention` that asks for it.
-      name: as it is reported.
       find_obstacle: (q, k, mask, bias, drop, mesh) -> why it cannot be used, or None.
-      attend: has the signature of `attend`, and takes the mesh.
     """
 
     choice: AttentionChoice
@@ -121,7 +118,6 @@ class AttentionRules(NamedTuple):
     """Which kernels may compute attention.
 
     Attributes:
-      choice: as `train.attention`.
       is_strict: whether a call that the chosen kernel cannot serve is an error; else the plain
         equations serve it.
       find_doubt: (kernel, call, mesh) -> why the kernel is not trusted with a call that it takes,
@@ -184,7 +180,6 @@ def make_attend(
     """Return a function with the signature of `attend` for the devices of a mesh.
 
     Args:
-      mesh: the devices.
       report_kernel: called with (kernel, reason) whenever attention is traced. The reason says why
         the kernels that the platform prefers were not chosen; it is None if the first one was.
       on_shard: for a function inside `jax.shard_map`, which has the rows of one device. The kernels

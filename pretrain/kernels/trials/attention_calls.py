@@ -141,7 +141,6 @@ class InputDrawer:
       is_own_row: whether queries and keys are of one row, of which some queries may be predicted
         positions; else, as from a decoder to an encoder, each has its own.
       lengths_B: the tokens of each row of keys, without a memory's.
-      positions_BP: the predicted positions.
       text_ids: the text of each query and of each key; 0 on padding.
     """
 

@@ -36,7 +36,6 @@ class Verdict(NamedTuple):
     Attributes:
       reason: why the operation is not trusted, the end of a sentence that begins with its name; ""
         if it is trusted.
-      detail: how it was compared.
     """
 
     reason: str = ""
@@ -50,9 +49,7 @@ def find_difference(
 
     Args:
       found: {name of a part: its array}.
-      plain: of the plain equation.
       exact: of the plain equation in float32.
-      dtype: of the computation.
     """
     floor, worst = FLOORS[dtype], 0.0
     for name, expected in exact.items():

@@ -23,9 +23,7 @@ class KernelCandidate(NamedTuple):
     """A kernel that would compute a call if it were trusted.
 
     Attributes:
-      kernel: the kernel.
       call: the shapes of the call, as of `cut_call`.
-      key: of its verdict in the memory.
     """
 
     kernel: AttentionKernel

@@ -29,22 +29,17 @@ class ManifestRequest:
 
     Attributes:
       name: of the job, an RFC 1123 label.
-      argv: the verb and its arguments.
       workdir: --workdir of the verb, if it has one.
       variables: NAME=VALUE of each further environment variable.
       type: accelerator type, such as "v5p-32"; of SkyPilot also a GPU, such as "H100:8".
       topology: chips along each side of a slice; None for the type's.
       slices: number of slices.
       spot: whether the machines are preemptible.
-      image: the container's image.
       cluster, zone, project: where XPK and SkyPilot start it.
       account: Kubernetes service account that may write to the bucket.
       nodes, tasks, gpus: number of nodes, of tasks of each node, of GPUs of each node.
-      time: time limit of a Slurm job.
-      program: words that precede the verb.
       grace: seconds between SIGTERM and SIGKILL, in which the run saves a checkpoint.
       max_restarts: number of restarts, preemptions included where the scheduler counts them.
-      flags: further flags of the scheduler.
     """
 
     name: str

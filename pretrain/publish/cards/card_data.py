@@ -17,7 +17,6 @@ def describe_data(manifest: Mapping[str, Any] | None, store: str | None) -> str:
 
     Args:
       manifest: the manifest of the store; None: the store no longer exists.
-      store: the store's path.
     """
     if manifest is None:
         (name,) = shorten_names([store or "unnamed"]).values()
@@ -34,12 +33,7 @@ def describe_data(manifest: Mapping[str, Any] | None, store: str | None) -> str:
 
 
 def format_scores(rows: Sequence[Mapping[str, Any]], step: int) -> str:
-    """Return a table of the last evaluation on the held-out part.
-
-    Args:
-      rows: the rows of the metrics up to the step.
-      step: the step of the weights.
-    """
+    """Return a table of the last evaluation on the held-out part."""
     rows = [row for row in rows if "heldout_loss" in row]
     if not rows:
         return "None was made during training."

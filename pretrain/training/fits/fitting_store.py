@@ -18,7 +18,6 @@ def open_fitting_store(store: str, workdir: Workdir) -> Any:
     """Open a store after checking its bytes, its vocabulary or classes, and its labels.
 
     Args:
-      store: path of the store.
       workdir: of a run, which has to have the same vocabulary or classes, and labels. A head on a
         model of characters may have another vocabulary, as it reads no ids.
 

@@ -26,7 +26,6 @@ def open_labelled_store(
     Args:
       workdir: of a fine-tuned run, which sets the columns, the labels and the vocabulary.
       source: file of the examples; NAME=FILE for a run of several tasks.
-      file_format: format of the file, whatever its name.
 
     Raises:
       ValueError: if the run was not fine-tuned, or for a bad example; names file and line.
@@ -82,7 +81,6 @@ def select_task(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]
     """Return the name, the objective and the file of the task that a source is for.
 
     Args:
-      objective: the objective of the run.
       source: NAME=FILE for a run of several tasks, else the file.
 
     Raises:

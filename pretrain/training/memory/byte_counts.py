@@ -55,7 +55,6 @@ def count_held_bytes(state: TrainState, shardings: TrainState, batch: Any) -> di
 
     Args:
       state: shapes of the state.
-      shardings: of the state.
       batch: shapes of a global batch, with their shardings. The variables of the model count as
         part of it.
     """

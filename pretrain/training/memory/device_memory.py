@@ -20,7 +20,6 @@ class DeviceMemory(NamedTuple):
     """The bytes of memory of one device.
 
     Attributes:
-      total: the most that a program can ever have there.
       available: what a program can have there now.
       name: the device, and whose share of a host's memory it has.
     """

@@ -71,7 +71,6 @@ def estimate_memory(
     """Return the estimate of a run on a mesh.
 
     Args:
-      program: of the run on the mesh, if it is made already.
       with_activations: whether to trace the forward pass, which takes a second or two.
     """
     program = program or make_program(run, mesh)
@@ -108,7 +107,6 @@ def estimate_on_devices(
     """Return the estimate of a run on a mesh, whose devices may be absent.
 
     Args:
-      program: of the run on any mesh.
       residuals: as in `make_estimate`.
     """
     shardings = make_state_shardings(program.abstract_state, mesh)

@@ -47,9 +47,7 @@ class BackgroundTracker:
         """Start the tracker's run, or continue the workdir's, in the thread.
 
         Args:
-          name: of the tracker, for messages and the file of its id.
           config: {dotted name: value} of the run's fields.
-          log_message: prints a line.
         """
         self.name, self.tracker, self.config = name, tracker, config
         self.workdir, self.log_message = epath.Path(workdir), log_message

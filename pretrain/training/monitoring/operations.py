@@ -41,7 +41,6 @@ def classify_operation(instruction: str, name: str) -> str | None:
     """Return the kind of an instruction; None if it only contains others.
 
     Args:
-      instruction: its name in the compiled program.
       name: the name of the operation that it comes from, or "".
     """
     if instruction.startswith(WRAPPER_OPCODES):
@@ -88,7 +87,6 @@ def sum_kinds(times: Mapping[str, float], names: Mapping[str, str]) -> dict[str,
     """Return {kind: seconds} of the traced instructions of a program.
 
     Args:
-      times: as `read_trace` returns them.
       names: as `parse_operations` returns them.
     """
     kinds: dict[str, float] = collections.defaultdict(float)
@@ -106,10 +104,8 @@ def format_operations(
     """Return a page with the time of each kind of operation, and of the longest operations.
 
     Args:
-      times: as `read_trace` returns them.
       names: as `parse_operations` returns them.
       num_steps: the number of traced steps.
-      steps: the range of steps, for the title.
     """
     kinds = sum_kinds(times, names)
     total = sum(kinds.values())

@@ -38,7 +38,6 @@ class StepProfiler:
     Attributes:
       steps: the range, or None to trace nothing.
       traced: the number of steps in the trace; None before it begins.
-      scratch: the local folder of the trace, while it runs.
     """
 
     def __init__(
@@ -52,8 +51,6 @@ class StepProfiler:
 
         Args:
           workdir: of the run; the trace is written below its folder `profile`.
-          get_program_text: returns the text of the compiled training step.
-          log: of the run, which prints lines and knows the lease of the workdir.
         """
         self.steps = None if jax.process_index() else steps
         self.folder = epath.Path(workdir) / FOLDER
@@ -71,12 +68,7 @@ class StepProfiler:
             self.log.log_message(f"--profile {self.steps}: none of these steps was run; no trace")
 
     def start_if_due(self, step: int, state: Any) -> None:
-        """Start the trace before the first step of the range that runs.
-
-        Args:
-          step: the number of the step that is about to start.
-          state: its input, the result of the step before.
-        """
+        """Start the trace before the first step of the range that runs."""
         due = self.steps and self.steps.first <= step <= self.steps.last
         if not due or self.traced is not None:
             return
@@ -94,10 +86,6 @@ class StepProfiler:
 
     def stop_if_due(self, step: int, metrics: Any) -> float:
         """Count a started step; after the last of the range write the trace.
-
-        Args:
-          step: the number of the step that has just started.
-          metrics: its metrics on the devices.
 
         Returns:
           The seconds that writing took.

@@ -33,8 +33,6 @@ class PrometheusFile:
         """Write nothing yet.
 
         Args:
-          workdir: the label of all series.
-          log_message: prints a line.
           seconds: the least time between two writes; the last row is always written.
         """
         self.path, self.workdir = path, os.fspath(workdir)

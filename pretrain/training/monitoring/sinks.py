@@ -35,11 +35,7 @@ def open_sinks(
     workdir: epath.PathLike,
     log_message: Callable[[str], None],
 ) -> list[MetricsSink]:
-    """Return the sinks of a run's metrics, for its first process.
-
-    Args:
-      log_message: prints a line.
-    """
+    """Return the sinks of a run's metrics, for its first process."""
     sinks: list[MetricsSink] = []
     if monitoring.prometheus:
         sinks.append(PrometheusFile(monitoring.prometheus, workdir, log_message))

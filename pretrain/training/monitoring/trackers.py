@@ -29,8 +29,6 @@ class Tracker(Protocol):
         """Start a new run, or continue the one of `run_id`, and return its id.
 
         Args:
-          is_new: whether the run is new.
-          name: of a new run.
           config: {dotted name: value} of all fields.
         """
         ...

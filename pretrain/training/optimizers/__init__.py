@@ -50,12 +50,7 @@ def count_entries(run: Run, trainable_layers: int) -> tuple[int, int]:
 
 
 def count_trained(run: Run, params: Any) -> int:
-    """Return the number of parameters that the optimizer of a run updates.
-
-    Args:
-      run: the run.
-      params: its parameters, or their shapes.
-    """
+    """Return the number of parameters that the optimizer of a run updates."""
     total = 0.0
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         path = format_path(keys)

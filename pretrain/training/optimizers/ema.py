@@ -16,7 +16,6 @@ class EmaState(NamedTuple):
     """The state of an optimizer with an EMA.
 
     Attributes:
-      inner: the state of the optimizer itself.
       count: number of updates so far, int32.
       ema: average of the parameters after each update, float32.
     """

@@ -71,12 +71,7 @@ def compute_rms(keys: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
 
 
 def list_axes(keys: tuple[Any, ...], ndim: int) -> tuple[int, ...]:
-    """Return the axes of a parameter, without the axis of layers of a scanned stack, the first.
-
-    Args:
-      keys: keys of the parameter in the tree of parameters, or of updates.
-      ndim: number of axes of its array.
-    """
+    """Return the axes of a parameter, without the axis of layers of a scanned stack, the first."""
     return tuple(range("/layers/" in f"/{format_path(keys)}", ndim))
 
 

@@ -46,7 +46,6 @@ class OperationTrial(NamedTuple):
     """An operation, and its comparison.
 
     Attributes:
-      name: as it is reported.
       shapes: JSON-like, on which the verdict depends.
       compare: () -> its verdict.
       is_joint: whether all processes of the run compare it together.
@@ -59,12 +58,7 @@ class OperationTrial(NamedTuple):
 
 
 def list_trials(run: Run, mesh: Mesh, program: Program, device: Any) -> list[OperationTrial]:
-    """Return the comparisons of the operations that a run uses on an accelerator.
-
-    Args:
-      program: of the run, with all operations.
-      device: of this process.
-    """
+    """Return the comparisons of the operations that a run uses on an accelerator."""
     dtype, params = run.train.compute_dtype, program.abstract_state.params
     matrices = [leaf.shape for leaf in jax.tree.leaves(params) if leaf.ndim == 2]
     V, D = (f(max(matrices, key=math.prod, default=(1, 1))) for f in (max, min))

@@ -39,8 +39,6 @@ def make_trusted_program(
     """Return the program of a run, without the operations that are not trusted.
 
     Args:
-      workdir: gets the stacks of a comparison that hangs.
-      make: `make_program`.
       memory: what earlier comparisons have found; the user's by default.
 
     Raises:

@@ -67,7 +67,6 @@ class Lease:
 
         Args:
           workdir: a local path or a gs:// URL.
-          command: the command of this run, which a refused run prints.
           on_loss: called once with a message when the lease is lost, by the thread that notices it.
         """
         boot, namespace = process.identify_machine()

@@ -25,15 +25,10 @@ class Holder(NamedTuple):
     """The run that holds the lease, as the file describes it.
 
     Attributes:
-      owner: a random identifier of the run.
-      host: its host name.
-      boot: an identifier of the boot of its machine.
       namespace: the namespace of its process numbers.
       pid: its process number.
-      start: when the process started, in clock ticks since boot.
       since: when the lease was acquired, in UTC.
       heartbeat: the number of renewals.
-      command: its command.
       path: the absolute path or the URL of the workdir; "" in a lease of version 0.2.0.
       inode: the number of the workdir's folder in its file system; 0 if it has none.
     """
@@ -78,7 +73,6 @@ class LeaseState(NamedTuple):
     """The state of the file at one moment.
 
     Attributes:
-      generation: TensorStore's generation of the file.
       exists: whether the file exists.
       holder: the run that holds the lease; None if the content is unreadable.
     """

@@ -38,8 +38,6 @@ def choose_chunks(num_chunks: int, C: int, K: int, itemsize: int) -> int | None:
     """Return the number of chunks of a program, a divisor of `num_chunks`; None if none fits.
 
     Args:
-      num_chunks: of a head, in all rounds.
-      C: positions of a chunk.
       K: width of a head.
       itemsize: bytes of a number of the queries.
     """
@@ -82,12 +80,10 @@ def average_local_chunks(
 
     Args:
       q_BHNCK, k_BHNCK, v_BHNCK, positions_BHNC, ids_BHNC, scale, avoids_self: as there.
-      drop: dropout of `hash_dropout.drop_by_hash`, with a draw for each weight.
       first: the numbers of the first row and of the first head in the whole batch, by which the
         dropped weights do not depend on the mesh.
       num_heads: heads of the whole model; H by default.
       chunks_per_program: a divisor of N; by default as `choose_chunks` chooses.
-      interpret: run the kernel on a CPU, slowly.
     """
     B, H, N, C, K = q_BHNCK.shape
     settings = ChunkSettings(

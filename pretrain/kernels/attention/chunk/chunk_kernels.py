@@ -25,10 +25,6 @@ class ChunkSettings(NamedTuple):
     """What is known when the kernel is traced.
 
     Attributes:
-      chunk: C.
-      chunks_per_program: consecutive chunks that one program of the grid computes.
-      num_heads: heads of the whole model, H.
-      scale: factor of the scores.
       avoids_self: whether a query attends to itself only where it may attend to nothing else.
       rate: probability that a weight is dropped.
       interpret: whether the kernel runs on a CPU, slowly.
@@ -68,7 +64,6 @@ class Chunk(NamedTuple):
     """A chunk of queries with its keys.
 
     Attributes:
-      queries: their places in the blocks of the program.
       q: the queries [C, K].
       k: the keys of the chunk before, then its own, [W, K].
       v: the values of these, [W, K].

@@ -71,9 +71,7 @@ def attend_with_chunks(
     Each device computes its own rows and heads. XLA sorts them into chunks.
 
     Args:
-      mesh: the devices.
       on_shard: whether `mesh` is one device, inside `jax.shard_map`, and the arrays are its own.
-      interpret: run the kernel on a CPU, slowly.
     """
     H = q_BLHK.shape[2]
     heads_axis = "model" if H % mesh.shape["model"] == 0 else None

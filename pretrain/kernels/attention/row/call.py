@@ -57,18 +57,13 @@ def attend_local_rows(
     """Compute `attend` of the rows and heads of one device.
 
     Args:
-      q_BLHK: the queries.
       k_BMHK: the keys.
-      v_BMHK: the values.
       mask: rules without a decoding step, a pattern or chunks; or bool [B, 1, L, M].
       bias: [1, H, L, M], or of distances.
       scale: of the scores; K ** -0.5 by default.
-      drop: dropout of `hash_dropout.drop_by_hash`, with a draw for each weight.
       first: the numbers of the first row and of the first head in the whole batch, by which the
         dropped weights do not depend on the mesh.
       num_heads: heads of the whole model; H by default.
-      vmem_bytes: memory of a program.
-      changes: of the chosen `Settings`.
     """
     B, L, H, K = q_BLHK.shape
     if _has_two_streams(bias) and (k_BMHK.shape[1] > MAX_LENGTH or "square" in changes):

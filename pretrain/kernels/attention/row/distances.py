@@ -173,13 +173,8 @@ def differentiate_distances(
     """Return the gradient of the queries of the distances, float32 [K, T]; add the distances'.
 
     Args:
-      inputs: the blocks of the program.
-      gradients: theirs.
-      head: of the program.
-      tile: of the head.
       q: the queries of the distances, [K, T].
       d_scores: the gradient of the scores of the tile or square, float32 [keys, T].
-      settings: of the call.
     """
     if isinstance(tile, Square) and inputs.windows is not None:
         d_scores *= settings.bias_scale

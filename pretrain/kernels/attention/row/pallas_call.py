@@ -57,10 +57,7 @@ def call_forward(
     """Run a forward body for the groups of heads and the rows of the batch, and for the squares.
 
     Args:
-      body: gets the blocks of the inputs, the blocks of the results and its memory.
-      inputs: of the call.
       results: (shape and dtype, name of the block) of each.
-      settings: of the call.
       scratch: shapes of the memory of a program, float32.
     """
     return _call(body, inputs, (), results, [], scratch, settings)

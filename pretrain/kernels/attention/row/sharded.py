@@ -169,9 +169,7 @@ def attend_with_rows(
     """Compute `attend` by the whole-row kernel. Each device computes its own rows and heads.
 
     Args:
-      mesh: the devices.
       on_shard: whether `mesh` is one device, inside `jax.shard_map`, and the arrays are its own.
-      interpret: run the kernel on a CPU, slowly.
     """
     H = q_BLHK.shape[2]
     heads_axis = "model" if H % mesh.shape["model"] == 0 else None

@@ -72,7 +72,6 @@ class Reading(NamedTuple):
     """What a square reads of the distances in one window.
 
     Attributes:
-      distances: a range of the padded distances.
       place_T: the row of the window from which each query reads, int32 [1, T]. Only the lowest bits
         count.
       has_window_T: 1.0 where the window is the query's, else 0.0, [1, T].

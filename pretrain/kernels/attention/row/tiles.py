@@ -34,16 +34,10 @@ class Settings(NamedTuple):
     """What is known when the kernel is traced.
 
     Attributes:
-      num_heads: heads of the whole model, H.
-      head_width: K.
-      scale: factor of the scores.
       rate: probability that a weight is dropped.
       reach: how many keys before and after its own position a query attends to; None: no limit.
       offset: the number of keys before the position of the first query.
-      heads_per_program: heads that one program of the grid computes.
-      tile: queries that are computed at once.
       num_ordered: queries in the order of the keys, where a bias is of distances; 0 elsewhere.
-      bias_scale: the factor of a bias of distances.
       step: the range of keys of a tile begins and ends at multiples of it, and a window of
         distances begins at one.
       square: keys of a square, where a row is computed in squares; 0: whole.
@@ -52,7 +46,6 @@ class Settings(NamedTuple):
       num_queries: queries of a row and a head of the whole call, of which this one has a part; 0:
         it has all. Dropout draws by it.
       first_query: the first of the part.
-      vmem_bytes: memory of a program.
       interpret: whether the kernel runs on a CPU, slowly.
     """
 
@@ -94,7 +87,6 @@ class Tile(NamedTuple):
     """Queries that are computed at once, and the keys that they read.
 
     Attributes:
-      queries: positions of the queries.
       keys: a range of keys with all that the rule of `reach` shows to these queries.
       others: the ranges of keys before and after it.
     """
@@ -113,7 +105,6 @@ class Square(NamedTuple):
     """Queries and keys that are computed at once, of a row that is computed in squares.
 
     Attributes:
-      queries: positions of the queries, a slice of Pallas.
       keys: positions of the keys, a slice of Pallas.
     """
 

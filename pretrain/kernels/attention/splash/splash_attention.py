@@ -88,9 +88,7 @@ def attend_with_splash(
     or a window rules out are skipped.
 
     Args:
-      mesh: the devices.
       on_shard: whether `mesh` is one device, inside `jax.shard_map`, and the arrays are its own.
-      interpret: run the kernel on a CPU, slowly.
     """
     assert bias is None and drop is None
     L, H, M = *q_BLHK.shape[1:3], k_BMHK.shape[1]
