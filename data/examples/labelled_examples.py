@@ -165,9 +165,6 @@ def parse_texts(named: Mapping[str, Any]) -> tuple[str, ...]:
 
     Args:
       named: {place: value}.
-
-    Raises:
-      ValueError: a value is not text, or all are empty; the message begins with the place.
     """
     texts = tuple(
         clean_text(value) if isinstance(value, str) else parse_text(value, place)

@@ -205,11 +205,7 @@ def _parse_answers(record: Mapping[str, Any], place: str) -> tuple[tuple[str, in
 
 
 def parse_flag(value: Any, place: str) -> bool:
-    """Return whether a flag is set: a boolean, 0 or 1, or the text of either; null is false.
-
-    Raises:
-      ValueError: the value is anything else; the message begins with `place`.
-    """
+    """Return whether a flag is set: a boolean, 0 or 1, or the text of either; null is false."""
     if value is None or isinstance(value, (bool, np.bool_)):
         return bool(value)
     known = FLAGS.get(value.strip().lower()) if isinstance(value, str) else None

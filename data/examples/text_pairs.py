@@ -100,11 +100,7 @@ def format_source(objective: Text2Text, texts: Sequence[str]) -> str:
 
 
 def format_target(objective: Text2Text, label: Any) -> str:
-    """Return the target for a class, a score, or a text.
-
-    Raises:
-      ValueError: the objective does not have this class.
-    """
+    """Return the target for a class, a score, or a text."""
     if objective.labels:
         if label not in objective.labels:
             known = ", ".join(map(repr, objective.labels))

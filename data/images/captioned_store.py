@@ -130,12 +130,7 @@ def write_captioned_store(
 
 
 def read_captions(folder: pathlib.Path) -> list[CaptionedImage]:
-    """Return the lines of a folder's `captions.jsonl`.
-
-    Raises:
-      FileNotFoundError: there is no such file.
-      ValueError: a line has no image or no caption, or names a file outside of the folder.
-    """
+    """Return the lines of a folder's `captions.jsonl`."""
     file = folder / CAPTIONS_FILE
     if not file.is_file():
         raise FileNotFoundError(

@@ -71,9 +71,6 @@ def open_class_folders(root: pathlib.Path) -> ImageSource:
 
     Hidden folders and files are left out. A class may be a link to a folder; other links are not
     followed.
-
-    Raises:
-      ValueError: there is no folder, an image is next to the folders, or a class has no image.
     """
     folders = sorted(one for one in root.iterdir() if one.is_dir() and one.name[0] != ".")
     loose = sorted(one.name for one in root.iterdir() if is_image_file(one) and one.name[0] != ".")
@@ -112,11 +109,7 @@ def is_image_file(path: pathlib.Path) -> bool:
 
 
 def open_arrays(path: pathlib.Path) -> ImageSource:
-    """Return the images of a file of arrays. No code of the file is executed.
-
-    Raises:
-      ValueError: the file is no such file, or its arrays do not fit together.
-    """
+    """Return the images of a file of arrays. No code of the file is executed."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if (size := sum(one.file_size for one in arrays.zip.infolist())) > MAX_ARRAY_BYTES:
@@ -157,11 +150,7 @@ def open_arrays(path: pathlib.Path) -> ImageSource:
 
 
 def open_tfds(name: str) -> ImageSource:
-    """Return the images of a dataset of TFDS, which downloads it unless it is on disk.
-
-    Raises:
-      ValueError: there is no such dataset or split, or it has no images with labels.
-    """
+    """Return the images of a dataset of TFDS, which downloads it unless it is on disk."""
     tfds, match = import_tfds(name), TFDS_NAME.fullmatch(name)
     if not match:
         raise ValueError(f"{name}: a dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]")

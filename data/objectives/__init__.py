@@ -12,11 +12,7 @@ from data.objectives.objective import Objective
 
 
 def load_objective(file: str) -> type[Objective] | None:
-    """Return the objective in a file of this folder; None if it has none.
-
-    Raises:
-      ValueError: the name of an objective differs from its file's.
-    """
+    """Return the objective in a file of this folder; None if it has none."""
     module = importlib.import_module(f"{__name__}.{file}")
     for kind in vars(module).values():
         if (

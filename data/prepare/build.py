@@ -228,9 +228,6 @@ def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool
 
     Args:
       origin: the request and the identities of its inputs, as a manifest records them.
-
-    Raises:
-      FileExistsError: if `output` is something else, or a store of other options or inputs.
     """
     if overwrite or not (output / MANIFEST_FILE).exists():
         generations.read_replaced(output)

@@ -109,10 +109,6 @@ class LocalPool(contextlib.AbstractContextManager):
         Args:
           jobs: (number of the source, chunks) of each job.
           total: bytes of all jobs.
-
-        Raises:
-          Exception: the error of the first job that fails.
-          ChildProcessError: if a worker process dies.
         """
         numbered = (
             Job(i, source, chunks, self._path, i % self.window)

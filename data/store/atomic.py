@@ -261,11 +261,6 @@ def _open_locked(folder: int, operation: int, create: int = 0) -> tuple[TextIO, 
 
     Returns:
       The open file, and whether the file system supports locks (some network ones do not).
-
-    Raises:
-      FileNotFoundError: if the file is absent, or was removed meanwhile.
-      BlockingIOError: if another process has the lock and `operation` does not wait.
-      OSError: if it is a link, a pipe or a device.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | create
     lock, has_locks = os.fdopen(os.open(LOCK_FILE, flags, 0o666, dir_fd=folder), "r+"), True

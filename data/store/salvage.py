@@ -84,9 +84,6 @@ def find_damaged_blocks(folder: pathlib.Path, name: str, bad: Collection[str]) -
 
     Args:
       bad: names of all damaged files.
-
-    Raises:
-      ValueError: if the checksums of the blocks are missing or damaged, too.
     """
     if name not in bad:
         return []

@@ -40,9 +40,6 @@ def spell_vocabulary(vocabulary: Vocabulary, width: int) -> np.ndarray:
 
     [CLS] and [SEP] are the beginning and the end of a sentence, and [PAD] is no word. [UNK] is
     spelled as it is written.
-
-    Raises:
-      ValueError: the pieces are not whole words, or the width is too small.
     """
     if width < LEAST_WIDTH:
         raise ValueError(

@@ -212,11 +212,7 @@ def write_images(args: argparse.Namespace, panels: Sequence[Sequence[Panel]]) ->
 def draw_maps(
     args: argparse.Namespace, images: Sequence[ImageMaps], layers: Sequence[int]
 ) -> Iterator[Drawing]:
-    """Write the maps of each image as a PNG; yield its path and its letters without a font.
-
-    Raises:
-      FileExistsError: if a file exists and --overwrite is not given.
-    """
+    """Write the maps of each image as a PNG; yield its path and its letters without a font."""
     if not args.images:
         return
     from pretrain.reporting.patch_maps import draw_image_maps
@@ -229,11 +225,7 @@ def draw_maps(
 
 
 def make_path(args: argparse.Namespace, name: str) -> pathlib.Path:
-    """Return the path of a PNG file in --images, which is made if absent.
-
-    Raises:
-      FileExistsError: if the file exists and --overwrite is not given.
-    """
+    """Return the path of a PNG file in --images, which is made if absent."""
     path = pathlib.Path(args.images) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     return check_output_file(path, args.overwrite, [args.input, *args.texts], "--images")

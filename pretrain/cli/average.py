@@ -66,9 +66,6 @@ def list_last_steps(workdir: str, number: int | None = None) -> list[int]:
 
     Args:
       number: how many; None: as many as there are, from 2 to DEFAULT_LAST.
-
-    Raises:
-      ValueError: if the workdir has fewer checkpoints, or `number` is below 1.
     """
     from pretrain.workdir.checkpoints import Checkpoints
     from pretrain.workdir.workdir import Workdir
@@ -94,13 +91,6 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
 
     The sum is computed in float32. At most one checkpoint is in memory in addition to the sum: its
     parameters and, with `ema`, its optimizer state.
-
-    Raises:
-      FileNotFoundError: if a step has no checkpoint.
-      DamagedCheckpoint: if a checkpoint is damaged.
-      ValueError: if a step is given twice, or parameters are not finite.
-      FileExistsError: if `output` exists and is not empty.
-      ConfigError: with `ema`, if the run maintains no moving average.
     """
     import jax
 
@@ -132,11 +122,7 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
 
 
 def read_ema(trained: Trained) -> dict[str, Any]:
-    """Return the moving average of the parameters in a checkpoint's optimizer state.
-
-    Raises:
-      ConfigError: if the run maintains none.
-    """
+    """Return the moving average of the parameters in a checkpoint's optimizer state."""
     import jax
 
     from pretrain.settings.overrides import ConfigError

@@ -88,11 +88,7 @@ def describe_dtype(dtype: str) -> str:
 
 
 def run_task(args: argparse.Namespace) -> int:
-    """Score answers to questions by log-likelihood; return 0.
-
-    Raises:
-      ValueError: for bad arguments or questions, before any parameters are read.
-    """
+    """Score answers to questions by log-likelihood; return 0."""
     for flag, is_given in (
         ("--store", args.store),
         ("--labelled", args.labelled),

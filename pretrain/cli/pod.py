@@ -273,11 +273,7 @@ def make_request(args: argparse.Namespace) -> PodRequest:
 
 
 def find_workdir(args: argparse.Namespace) -> str | None:
-    """Return the --workdir of the verb to run if it is in a bucket, else None.
-
-    Raises:
-      ValueError: if a run has none in a bucket: it would be lost with the pod.
-    """
+    """Return the --workdir of the verb to run if it is in a bucket, else None."""
     found = list_workdirs(args.argv)
     if args.action != "doctor" and (not found or not found[-1].startswith("gs://")):
         seen = f"--workdir {found[-1]}" if found else "no --workdir"

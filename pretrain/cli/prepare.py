@@ -55,11 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _make_beam_runner(args: argparse.Namespace) -> BeamRunner | None:
-    """Return the Beam runner that --runner names, or None for processes of this machine.
-
-    Raises:
-      ValueError: if Beam or the runner is not available, or options contradict each other.
-    """
+    """Return the Beam runner that --runner names, or None for processes of this machine."""
     if args.runner is None:
         for name in ("runner_option", "scratch"):
             if getattr(args, name):

@@ -72,11 +72,7 @@ def select_best_spans(rows_NK: np.ndarray, count: int) -> BestSpans:
 
 
 def select_first_rows(question_N: np.ndarray, key_N: np.ndarray, count: int) -> np.ndarray:
-    """Return the row with the lowest key of each question, the first of equal ones: int64 [Q].
-
-    Raises:
-      ValueError: if a question has no row.
-    """
+    """Return the row with the lowest key of each question, the first of equal ones: int64 [Q]."""
     order = np.lexsort((np.arange(len(key_N)), key_N, question_N))
     found, first = np.unique(question_N[order], return_index=True)
     if not np.array_equal(found, np.arange(count)):

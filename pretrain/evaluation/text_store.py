@@ -39,11 +39,7 @@ class TextRequest:
 
 
 def choose_documents(run: Run, given: str | None = None) -> str:
-    """Return what a document of a text is: `given`, or what the objective of a run reads.
-
-    Raises:
-      ConfigError: it learns from labelled examples or from images.
-    """
+    """Return what a document of a text is: `given`, or what the objective of a run reads."""
     objectives = split_objective(run.data.objective).values()
     kinds = {objective.text_documents for objective in objectives}
     if "" in kinds:

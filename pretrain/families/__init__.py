@@ -12,11 +12,7 @@ from pretrain.families.family_record import Family
 
 
 def load_family(name: str) -> Family | None:
-    """Return the record in a file of this folder; None if it has none.
-
-    Raises:
-      ValueError: the name of a record differs from its file's.
-    """
+    """Return the record in a file of this folder; None if it has none."""
     family = getattr(importlib.import_module(f"{__name__}.{name}"), "FAMILY", None)
     if family is not None and family.name != name:
         raise ValueError(

@@ -125,9 +125,6 @@ def fill_older_keys(theirs: dict[str, Any]) -> dict[str, Any]:
     """Return their configuration with the keys of transformers 4 for what 5 alone has written.
 
     Where both are there, `rope_parameters` holds, as in transformers 5.
-
-    Raises:
-      ValueError: rotary positions other than the default kind, or layers in another order.
     """
     theirs = dict(theirs)
     for kind, parameters in (theirs.get("rope_parameters") or {}).items():

@@ -122,11 +122,7 @@ def describe_settings(config: ReformerConfig, vocabulary: Vocabulary) -> dict[st
 
 
 def read_list(theirs: dict[str, Any], key: str, default: Any, kind: type) -> tuple[Any, ...]:
-    """Return the list at a key as a tuple, one value as a tuple of one.
-
-    Raises:
-      ValueError: it is not of values of `kind`.
-    """
+    """Return the list at a key as a tuple, one value as a tuple of one."""
     value = theirs.get(key, default)
     values = value if type(value) in (list, tuple) else [value]
     if any(type(one) is not kind for one in values):

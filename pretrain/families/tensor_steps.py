@@ -94,9 +94,6 @@ def merge_copies(tensors: Tensors, copies: Mapping[str, str]) -> RenamedTensors:
     Args:
       tensors: {name: array}.
       copies: {name of a copy: name of the original}.
-
-    Raises:
-      ValueError: a copy differs from its original.
     """
     names = {name: name for name in tensors}
     for copy, original in copies.items():

@@ -189,9 +189,6 @@ def find_columns(
 
     Args:
       skip: whether records before it that have none of them are skipped.
-
-    Raises:
-      ValueError: if it has none of them; names all that are allowed.
     """
     first = None
     # What is skipped is counted when the examples are read.

@@ -58,9 +58,6 @@ def make_new_model(args: FinetuneOptions, gathered: Sequence[tuple[Any, Any]]) -
 
     Args:
       gathered: (task, examples) of each task.
-
-    Raises:
-      ValueError: the task has no labelled texts, or a file of vectors is damaged.
     """
     from data.vocabulary.word_level import make_word_vocabulary
     from data.vocabulary.word_vectors import read_word_vectors

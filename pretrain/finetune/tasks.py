@@ -70,11 +70,7 @@ def make_glue_task(
 
 
 def parse_similarity(value: Any) -> float:
-    """Return a similarity score of GLUE.
-
-    Raises:
-      ValueError: if it is not between 0 and 5; the test sets have -1.
-    """
+    """Return a similarity score of GLUE."""
     if not 0 <= (score := parse_score(value)) <= 5:
         raise ValueError(
             f"{value!r} is not a score from 0 to 5, as in GLUE; --task regression accepts others"

@@ -177,11 +177,7 @@ def convert_to_text(task: str, examples: Any, pretrained: Trained) -> TextExampl
 
 
 def convert_labels(task: str, examples: LabelledExamples, pretrained: Trained) -> TextExamples:
-    """Return labelled texts as pairs of texts; the target is a class or a score.
-
-    Raises:
-      ValueError: if the vocabulary cannot represent the scores.
-    """
+    """Return labelled texts as pairs of texts; the target is a class or a score."""
     columns = examples.columns
     labels: list[Any] = [example.label for part in examples.parts.values() for example in part]
     spec = Text2Text(

@@ -106,9 +106,6 @@ def _parse_memory_error(message: str) -> tuple[float | None, float | None]:
     """Return (bytes needed, bytes available) of the compiler's message that memory ran out.
 
     (None, None) if the message has no figures.
-
-    Raises:
-      RuntimeError: if the message is about another error.
     """
     found = re.search(r"\(([\d.]+)([KMG]?)\) exceeds available HBM \(([\d.]+)([KMG]?)\)", message)
     if not found:

@@ -187,11 +187,7 @@ def do_delete(args: argparse.Namespace, pod: Pod) -> None:
 
 
 def wait_until_active(args: argparse.Namespace, pod: Pod) -> PodState:
-    """Return the state of an ACTIVE pod; with --wait, wait until it is ACTIVE.
-
-    Raises:
-      GcloudError: if the pod is not ACTIVE.
-    """
+    """Return the state of an ACTIVE pod; with --wait, wait until it is ACTIVE."""
     while True:
         found = pod.read_state()
         if found and found.state == "ACTIVE":

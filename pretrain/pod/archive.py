@@ -151,11 +151,7 @@ def normalize_entry(info: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def run_git(root: pathlib.Path, *arguments: str) -> str:
-    """Run a git command in `root` and return its output.
-
-    Raises:
-      ValueError: if it fails, which means that `root` is not a git checkout.
-    """
+    """Run a git command in `root` and return its output."""
     try:
         return subprocess.run(
             ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True

@@ -168,11 +168,7 @@ class Watch:
         self.healthy_looks = self.unsettled_looks = 0
 
     def read_reports(self) -> list[WorkerReport] | None:
-        """Return the workers' reports; None if they are unavailable because the nodes are gone.
-
-        Raises:
-          GcloudError: if no worker answers for another reason.
-        """
+        """Return the workers' reports; None if they are unavailable because the nodes are gone."""
         try:
             reports = self.pod.list_reports()
             if not reports:
@@ -230,9 +226,6 @@ class Watch:
         Args:
           ended: reports of the workers on which it has ended.
           broken: the ones that ended by an error of the program.
-
-        Raises:
-          Over: if the training completed, was stopped by request or failed by its own error.
         """
         stopped = [report.exit_status for report in ended if report.state == "stopped"]
         if stopped:
@@ -261,11 +254,7 @@ class Watch:
         return wait
 
     def count_failure(self, reason: str) -> float:
-        """Count a failure and return the seconds to wait.
-
-        Raises:
-          Over: if there were too many failures in a row.
-        """
+        """Count a failure and return the seconds to wait."""
         self.failures += 1
         self.logged_lines.clear()
         self.log_line(f"failure {self.failures} of at most {self.tries} in a row: {reason}")

@@ -120,11 +120,7 @@ def _read_text(path: pathlib.Path) -> str:
 
 
 def choose_extra(found: list[Accelerators]) -> str:
-    """Return the extra of setup.cfg for these accelerators, "" for none.
-
-    Raises:
-      ValueError: the user must choose.
-    """
+    """Return the extra of setup.cfg for these accelerators, "" for none."""
     choices = f"set CLOZE_ACCELERATOR to {', '.join(EXTRAS)} or cpu for ./launch.sh"
     if len(found) > 1:
         raise ValueError(f"this machine has {' and '.join(map(str, found))}: {choices}")

@@ -180,9 +180,6 @@ def _find_commit(
 
     Args:
       parent: the commit before.
-
-    Raises:
-      HubError: the Hub does not answer this question either.
     """
     try:
         with naming_hub_errors(target.repository):

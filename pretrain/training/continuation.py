@@ -42,11 +42,7 @@ def check_workdir(run: Run, workdir: Workdir, allow_changes: bool) -> Run | None
 
 
 def check_recorded_run(run: Run, workdir: Workdir, allow_changes: bool) -> list[str]:
-    """Return how a run differs from the one that the newest checkpoint's sealed record describes.
-
-    Raises:
-      ConfigError: there are differences.
-    """
+    """Return how a run differs from the sealed record of the newest checkpoint."""
     newest = read_newest_run(workdir)
     if newest is None:
         return []

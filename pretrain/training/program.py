@@ -260,9 +260,6 @@ def choose_gradient_strategy(
       params: shapes of the parameters.
       make_hooks: () -> what `make_model_hooks` returns for the rows of one device.
       refused: as in `Trust`.
-
-    Raises:
-      ConfigError: devices would sum gradients in another dtype than the run asks for.
     """
     dtype, exchange_dtype = run.train.compute_dtype, run.train.exchange_dtype
     obstacle = find_exchange_obstacle(params, mesh, dtype, run.train.microbatches)

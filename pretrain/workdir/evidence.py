@@ -146,10 +146,6 @@ def find_damage(step_folder: epath.Path, recorded: Mapping[str, Any]) -> str | N
 
     Args:
       recorded: {item: {path: [dtype, shape, fingerprint]}} of the items to examine, e.g. params.
-
-    Raises:
-      OSError: the system refuses to list or read a file, which is not proof.
-      ValueError: TensorStore fails for another reason than the bytes.
     """
     for item, leaves in recorded.items():
         folder = step_folder / item

@@ -105,11 +105,7 @@ def transpose_array(array: StoredArray) -> StoredArray:
 
 
 def read_msgpack(path: pathlib.Path) -> Any:
-    """Return the tree in a msgpack file, with a `StoredArray` for each array.
-
-    Raises:
-      FolderError: the file is damaged, larger than the memory, or has other extension types.
-    """
+    """Return the tree in a msgpack file, with a `StoredArray` for each array."""
     try:
         check_own_file(path)
         content = read_bounded(path, count_physical_bytes())

@@ -239,11 +239,7 @@ def choose_plain_attend(mesh: Mesh) -> Callable[..., jax.Array]:
 def choose_kernel(
     platform: str, call: AttentionCall, mesh: Mesh, rules: AttentionRules
 ) -> tuple[AttentionKernel | None, list[str]]:
-    """Return the kernel of a call, None for the plain equations, and the reasons against others.
-
-    Raises:
-      ConfigError: where `rules` are strict, the chosen kernel cannot serve the call.
-    """
+    """Return the kernel of a call, None for the plain equations, and the reasons against others."""
     if rules.choice == "plain":
         return None, ["train.attention=plain"]
     reasons, kernels = [], list_kernels(platform, call.mask)

@@ -82,9 +82,6 @@ def select_task(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]
 
     Args:
       source: NAME=FILE for a run of several tasks, else the file.
-
-    Raises:
-      ValueError: if a run of several tasks does not have the task.
     """
     if not objective.tasks:
         return "", objective, source

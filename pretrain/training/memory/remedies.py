@@ -30,11 +30,7 @@ MAX_DEVICES = 1 << 14
 
 
 def change_run(run: Run, overrides: Sequence[str]) -> Run:
-    """Return a valid copy of a run with overrides.
-
-    Raises:
-      ConfigError: they do not fit the run.
-    """
+    """Return a valid copy of a run with overrides."""
     changed = override_run(run, overrides, report=lambda _: None)
     validate_run(changed)
     return changed

@@ -141,11 +141,7 @@ class BackgroundTracker:
 
 
 def read_tracker_ids(workdir: epath.Path) -> dict[str, str]:
-    """Return {tracker: id of its run} of a workdir, {} without the file.
-
-    Raises:
-      ValueError: the file is damaged.
-    """
+    """Return {tracker: id of its run} of a workdir, {} without the file."""
     path = workdir / ID_FILE
     if not path.exists():
         return {}

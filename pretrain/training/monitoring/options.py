@@ -77,11 +77,7 @@ UNWATCHED = Monitoring()
 
 
 def parse_step_range(text: str, last_step: int) -> StepRange:
-    """Return the range FIRST:LAST of a run that ends after `last_step`.
-
-    Raises:
-      ConfigError: the text is no such range, or the run has no such steps.
-    """
+    """Return the range FIRST:LAST of a run that ends after `last_step`."""
     match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
     if not match:
         raise ConfigError(f"--profile {text}: expected two steps FIRST:LAST, such as 100:105")
@@ -102,11 +98,7 @@ def parse_step_range(text: str, last_step: int) -> StepRange:
 
 
 def check_prometheus_path(path: str) -> str:
-    """Return the path of a file for node_exporter's textfile collector.
-
-    Raises:
-      ConfigError: the collector does not read files of this name, or there is no such folder.
-    """
+    """Return the path of a file for node_exporter's textfile collector."""
     if not path.endswith(".prom"):
         raise ConfigError(
             f"--prometheus {path}: expected a file NAME.prom, the only ones that node_exporter's "
@@ -129,11 +121,7 @@ def check_prometheus_path(path: str) -> str:
 
 
 def check_tracker(name: str) -> str | None:
-    """Return the name of a tracker whose package is installed; None for `none`.
-
-    Raises:
-      ConfigError: the package is missing.
-    """
+    """Return the name of a tracker whose package is installed; None for `none`."""
     if name == "none":
         return None
     if name not in TRACKERS:
