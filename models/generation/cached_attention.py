@@ -3,7 +3,8 @@
 No model file contains code for this. The call is intercepted, and `attend` is replaced by one that
 writes keys and values to the cache and attends to those in it.
 
-B batch   L query length   M key length   N slots   H heads   K head width   X = B H
+B batch   L query length   M key length   N slots   H heads   G key heads   K head width
+X = B G   S = L H / G
 """
 
 from collections.abc import Callable
@@ -45,17 +46,17 @@ def apply_cached(model: Any, variables: Any, *arguments: Any, **settings: Any) -
 
     def attend_cached(
         q_BLHK: jax.Array,
-        k_BMHK: jax.Array,
-        v_BMHK: jax.Array,
+        k_BMGK: jax.Array,
+        v_BMGK: jax.Array,
         *,
         mask: Mask | jax.Array | None = None,
         **settings: Any,
     ) -> jax.Array:
         module, collection = active_attentions[-1]
-        cached = update_cache(module, collection, getattr(mask, "step", None), k_BMHK, v_BMHK)
+        cached = update_cache(module, collection, getattr(mask, "step", None), k_BMGK, v_BMGK)
         if cached is None:
-            write_cache(module, collection, k_BMHK, v_BMHK)
-            return model.ops.attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, **settings)
+            write_cache(module, collection, k_BMGK, v_BMGK)
+            return model.ops.attend(q_BLHK, k_BMGK, v_BMGK, mask=mask, **settings)
         # Rows that share a memory become further queries of one row.
         rows_BLHK = q_BLHK.reshape(len(cached[0]), -1, *q_BLHK.shape[2:])
         return attend_to_cache(rows_BLHK, *cached, mask=mask, **settings).reshape(q_BLHK.shape)
@@ -69,17 +70,17 @@ def update_cache(
     module: Attention,
     collection: str,
     step: DecodingStep | None,
-    k_BMHK: jax.Array,
-    v_BMHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
 ) -> tuple[jax.Array, jax.Array] | None:
-    """Return the cached keys and values [B, H, N, K] of an attention, or None without any.
+    """Return the cached keys and values [B, G, N, K] of an attention, or None without any.
 
     Args:
       module: the attention.
       collection: `MEMORY`; or `CACHE`, to which the step's keys and values are added.
       step: a decoding step; None for a prompt.
-      k_BMHK: the step's keys, [B, 1, H, K].
-      v_BMHK: the step's values, [B, 1, H, K].
+      k_BMGK: the step's keys, [B, 1, G, K].
+      v_BMGK: the step's values, [B, 1, G, K].
 
     Raises:
       ValueError: a decoding step without the cache of a prompt.
@@ -99,31 +100,31 @@ def update_cache(
     # and copies the cache for every one of them (measured: 5 times the time at 576 slots). The same
     # update twice stays one scatter in place.
     row = jnp.arange(len(step.position_B)) if len(step.position_B) > 1 else jnp.zeros(2, jnp.int32)
-    cached_k_BHNK, cached_v_BHNK = (
+    cached_k_BGNK, cached_v_BGNK = (
         module.get_variable(collection, variable)
         .at[row, :, step.position_B[row]]
-        .set(new_B1HK[row, 0])
-        for variable, new_B1HK in (("key", k_BMHK), ("value", v_BMHK))
+        .set(new_B1GK[row, 0])
+        for variable, new_B1GK in (("key", k_BMGK), ("value", v_BMGK))
     )
-    module.put_variable(collection, "key", cached_k_BHNK)
-    module.put_variable(collection, "value", cached_v_BHNK)
-    return cached_k_BHNK, cached_v_BHNK
+    module.put_variable(collection, "key", cached_k_BGNK)
+    module.put_variable(collection, "value", cached_v_BGNK)
+    return cached_k_BGNK, cached_v_BGNK
 
 
-def write_cache(module: Attention, collection: str, k_BMHK: jax.Array, v_BMHK: jax.Array) -> None:
+def write_cache(module: Attention, collection: str, k_BMGK: jax.Array, v_BMGK: jax.Array) -> None:
     """Write keys and values to `collection`, where it is mutable.
 
     The axis of heads comes first, because the positions of one head are read together.
     """
     if module.is_mutable_collection(collection):
-        module.put_variable(collection, "key", k_BMHK.swapaxes(1, 2))
-        module.put_variable(collection, "value", v_BMHK.swapaxes(1, 2))
+        module.put_variable(collection, "key", k_BMGK.swapaxes(1, 2))
+        module.put_variable(collection, "value", v_BMGK.swapaxes(1, 2))
 
 
 def attend_to_cache(
     q_BLHK: jax.Array,
-    k_BHMK: jax.Array,
-    v_BHMK: jax.Array,
+    k_BGMK: jax.Array,
+    v_BGMK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
     bias: jax.Array | DistanceBias | None = None,
@@ -133,13 +134,16 @@ def attend_to_cache(
     """Return `models.layers.ops.attend` of keys and values in the layout of the cache."""
     B, L, H, K = q_BLHK.shape
     factor: float = K**-0.5 if scale is None else scale
-    # Each head as a row of its own: with more dimensions the cache would be transposed.
-    q_XLK = q_BLHK.swapaxes(1, 2).reshape(-1, L, K)
-    k_XMK, v_XMK = (x.reshape(-1, *x.shape[2:]) for x in (k_BHMK, v_BHMK))
-    scores_XLM = jnp.einsum("xlk,xmk->xlm", q_XLK, k_XMK, preferred_element_type=jnp.float32)
-    scores_BHLM = mask_scores(scores_XLM.reshape(B, H, L, -1) * factor, mask, bias)
-    weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BHMK.dtype)
+    # Each head as a row of its own: with more dimensions the cache would be transposed. The query
+    # heads that share keys become further queries of it.
+    G = k_BGMK.shape[1]
+    q_XSK = q_BLHK.swapaxes(1, 2).reshape(B * G, -1, K)
+    k_XMK, v_XMK = (x.reshape(-1, *x.shape[2:]) for x in (k_BGMK, v_BGMK))
+    scores_XSM = jnp.einsum("xsk,xmk->xsm", q_XSK, k_XMK, preferred_element_type=jnp.float32)
+    scores_BHLM = mask_scores(scores_XSM.reshape(B, H, L, -1) * factor, mask, bias)
+    weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BGMK.dtype)
     if drop is not None:
         weights_BHLM = drop(weights_BHLM)
-    out_XLK = jnp.einsum("xlm,xmk->xlk", weights_BHLM.reshape(B * H, L, -1), v_XMK)
-    return out_XLK.reshape(B, H, L, K).swapaxes(1, 2)
+    weights_XSM = weights_BHLM.reshape(*scores_XSM.shape)
+    out_XSK = jnp.einsum("xsm,xmk->xsk", weights_XSM, v_XMK)
+    return out_XSK.reshape(B, H, L, K).swapaxes(1, 2)

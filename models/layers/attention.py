@@ -1,6 +1,6 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2).
 
-B batch   L query length   M key length   D width   H heads   K head width
+B batch   L query length   M key length   D width   H heads   G key heads   K head width
 """
 
 from functools import partial
@@ -31,6 +31,9 @@ class Attention(nn.Module):
     out_init: Initializer | None = None  # `kernel_init` by default
     dropout: ModuleFactory = partial(Dropout, 0.0)  # of the attention weights
     scale: float | None = None  # of the scores; K ** -0.5 by default
+    # Heads of keys and values, G; each serves H / G query heads that follow one another (Ainslie et
+    # al. 2023, section 2.2). H by default.
+    num_key_heads: int | None = None
     ops: Ops = PLAIN
 
     @nn.compact
@@ -58,12 +61,10 @@ class Attention(nn.Module):
           rotation: rotary positions, by which queries and keys are turned.
 
         Raises:
-          ValueError: D does not divide into `num_heads` heads, and `head_width` is not given.
+          ValueError: as `find_head_shapes`.
         """
         D = x_BLD.shape[-1]
-        if self.head_width is None and D % self.num_heads:
-            raise ValueError(f"a width of {D} does not divide into {self.num_heads} heads")
-        shape_HK = (self.num_heads, self.head_width or D // self.num_heads)
+        shape_HK, shape_GK = self.find_head_shapes(D)
         project = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
         query = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")
         out = partial(
@@ -75,18 +76,36 @@ class Attention(nn.Module):
 
         source_BMD = self.join_memory(x_BLD, relative) if memory_BMD is None else memory_BMD
         q_BLHK = query(x_BLD)
-        k_BMHK, v_BMHK, mask = self.project_source(
-            partial(project, shape_HK), source_BMD, mask, projection
+        k_BMGK, v_BMGK, mask = self.project_source(
+            partial(project, shape_GK), source_BMD, mask, projection
         )
         if rotation is not None:
-            q_BLHK, k_BMHK = rotate(q_BLHK, rotation), rotate(k_BMHK, rotation)
+            q_BLHK, k_BMGK = rotate(q_BLHK, rotation), rotate(k_BMGK, rotation)
         q_BLHK, bias = self.add_terms(q_BLHK, mask, bias, relative)
         # None without dropout: some attention kernels have no dropout.
         drop = self.dropout(deterministic=not train).bind_key()
         out_BLHK = self.ops.attend(
-            q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=self.scale, drop=drop
+            q_BLHK, k_BMGK, v_BMGK, mask=mask, bias=bias, scale=self.scale, drop=drop
         )
         return out(D, name="out")(out_BLHK)
+
+    def find_head_shapes(self, D: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return (H, K) of the queries, and (G, K) of keys and values.
+
+        Raises:
+          ValueError: D does not divide into `num_heads` heads, and `head_width` is not given; or
+            the query heads do not divide into groups for `num_key_heads` key heads.
+        """
+        H, G = self.num_heads, self.num_key_heads or self.num_heads
+        if self.head_width is None and D % H:
+            raise ValueError(f"a width of {D} does not divide into {H} heads")
+        if H % G:
+            raise ValueError(
+                f"{H} query heads do not divide into groups for {G} key heads: model.num_key_heads "
+                "must divide model.num_heads"
+            )
+        K = self.head_width or D // H
+        return (H, K), (G, K)
 
     def join_memory(self, x_BLD: jax.Array, relative: Any) -> jax.Array:
         """Return what keys and values are projected from (x by default).
@@ -102,11 +121,11 @@ class Attention(nn.Module):
         mask: Mask | jax.Array | None,
         projection: Any,
     ) -> tuple[jax.Array, jax.Array, Mask | jax.Array | None]:
-        """Return the keys and values [B, M, H, K] of a source, and their mask.
+        """Return the keys and values [B, M, G, K] of a source, and their mask.
 
         A subclass may return fewer of them than the source has positions.
 
-        project: the constructor of a linear map from D to (H, K); its parameters get its `name`.
+        project: the constructor of a linear map from D to (G, K); its parameters get its `name`.
         """
         return project(name="key")(source_BMD), project(name="value")(source_BMD), mask
 

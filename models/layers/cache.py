@@ -11,7 +11,7 @@ training.
 `SEGMENT_MEMORY` is no part of the cache of decoding. It has the activations of the previous segment
 that a Transformer-XL reads again, in training too (`models.layers.relative.relative_attention`).
 
-B batch   N slots   L length   D width   H heads   K head width   P positions of a table
+B batch   N slots   L length   D width   G key heads   K head width   P positions of a table
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-CACHE, MEMORY = "cache", "memory"  # leaves [..., B, H, N, K]; a scanned stack's layers come first
+CACHE, MEMORY = "cache", "memory"  # leaves [..., B, G, N, K]; a scanned stack's layers come first
 CARRY = "carry"  # leaves [B, ...]; a scanned stack's layers come second
 SEGMENT_MEMORY = "segment_memory"  # leaves [B, ...]; a scanned stack's layers come second
 

@@ -3,8 +3,9 @@
 A trainer may replace each by one that is faster on its devices, with the same signature and, up to
 rounding, the same values.
 
-B batch   L query length   M key length   H heads   K head width   D width   V rows of a table
-P positions   I input features   O output features, each may be several dimensions
+B batch   L query length   M key length   H heads   G key heads   K head width   D width
+V rows of a table   P positions   I input features   O output features, each may be several
+dimensions
 ... any leading axes
 """
 
@@ -150,10 +151,22 @@ def mask_scores(
     return scores_BHLM
 
 
+def repeat_heads(x_BMGK: jax.Array, num_heads: int) -> jax.Array:
+    """Return grouped keys or values once for each query head, [B, M, H, K] (Ainslie et al. 2023).
+
+    num_heads: H, a multiple of G. Key head g serves query heads g H/G to (g + 1) H/G - 1.
+    """
+    B, M, G, K = x_BMGK.shape
+    if num_heads == G:
+        return x_BMGK
+    repeated = jnp.broadcast_to(x_BMGK[:, :, :, None], (B, M, G, num_heads // G, K))
+    return repeated.reshape(B, M, num_heads, K)
+
+
 def attend(
     q_BLHK: jax.Array,
-    k_BMHK: jax.Array,
-    v_BMHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
     bias: jax.Array | PairBias | None = None,
@@ -169,8 +182,8 @@ def attend(
 
     Args:
       q_BLHK: the queries.
-      k_BMHK: the keys.
-      v_BMHK: the values.
+      k_BMGK: the keys; fewer heads than the queries' where several share keys.
+      v_BMGK: the values.
       mask: a `Mask`, or bool broadcastable to [B, H, L, M]; True where a query may attend to a key.
       bias: float broadcastable to [B, H, L, M], or a `PairBias`; added to the scores.
       scale: factor of the scores; K ** -0.5 by default.
@@ -184,7 +197,9 @@ def attend(
     Scores and softmax are float32. A query that may attend to nothing gets the mean of all values,
     which is finite; its loss has weight 0.
     """
-    L, M = q_BLHK.shape[1], k_BMHK.shape[1]
+    L, H = q_BLHK.shape[1:3]
+    k_BMHK, v_BMHK = repeat_heads(k_BMGK, H), repeat_heads(v_BMGK, H)
+    M = k_BMHK.shape[1]
     if isinstance(mask, Mask) and bias is None and (pattern := mask.find_block_pattern(L, M)):
         ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
         return pattern.attend(q_BLHK, k_BMHK, v_BMHK, segment_ids=ids, scale=scale, drop=drop)

@@ -44,7 +44,10 @@ def check_model_sizes(
 
 
 def _check_heads(model: Any, keys: Mapping[str, str]) -> None:
-    """Raise ValueError unless the width divides into heads, where a head's width is not its own."""
+    """Raise ValueError unless the width divides into heads, and the heads into groups.
+
+    A width that does not is fine where a head's width is a size of its own.
+    """
     for prefix in ("", "generator_"):
         width, heads = f"{prefix}width", f"{prefix}num_heads"
         if not {width, heads} <= keys.keys() or "head_width" in keys:
@@ -54,6 +57,11 @@ def _check_heads(model: Any, keys: Mapping[str, str]) -> None:
                 f"{keys[width]} is {getattr(model, width):,}, which does not divide into the "
                 f"{getattr(model, heads):,} heads of {keys[heads]}"
             )
+    if "num_key_heads" in keys and model.num_heads % model.num_key_heads:
+        raise ValueError(
+            f"{keys['num_heads']} is {model.num_heads:,}, which does not divide into groups for "
+            f"the {model.num_key_heads:,} key heads of {keys['num_key_heads']}"
+        )
 
 
 def _check_depth(key: str, depth: int, num_tensors: int, is_shared: bool) -> None:

@@ -5,7 +5,7 @@ of a batch. Splash and cuDNN cannot apply dropout to the weights in a way that a
 repeat; the other kernels drop the weights that XLA would drop. The reason against a kernel is
 reported once. `train.attention` names one kernel, or the plain equations, instead of this order.
 
-B batch   L length of queries   M length of keys   H heads   K head width
+B batch   L length of queries   M length of keys   H heads   G key heads   K head width
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jax.sharding import Mesh
 
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, PairBias
+from models.layers.ops import repeat_heads
 from pretrain.kernels.attention.plain.attention_parts import attend_in_parts
 from pretrain.kernels.attention.plain.softmax import attend, move_shared_dropout
 from pretrain.mesh.sharding import AXES
@@ -209,14 +210,16 @@ def make_attend(
 
     def attend_by_kernel(
         q_BLHK: jax.Array,
-        k_BMHK: jax.Array,
-        v_BMHK: jax.Array,
+        k_BMGK: jax.Array,
+        v_BMGK: jax.Array,
         *,
         mask: Mask | jax.Array | None = None,
         bias: jax.Array | PairBias | None = None,
         scale: float | None = None,
         drop: KeyedDropout | None = None,
     ) -> jax.Array:
+        # No kernel shares the keys of several query heads.
+        k_BMHK, v_BMHK = (repeat_heads(x, q_BLHK.shape[2]) for x in (k_BMGK, v_BMGK))
         v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
         call = AttentionCall(q_BLHK, k_BMHK, v_BMHK, mask, bias, scale, drop)
         kernel, reasons = choose_kernel(platform, call, options["mesh"], rules)

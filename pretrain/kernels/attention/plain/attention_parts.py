@@ -4,7 +4,7 @@ XLA's CPU compiler computes a product with batch dimensions, such as the scores 
 core. The attention of two parts of the rows is two chains of operations that do not wait for each
 other, and run on two cores.
 
-B batch   L length of queries   M length of keys   H heads   K head width
+B batch   L length of queries   M length of keys   H heads   G key heads   K head width
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MIN_MULTIPLICATIONS = 1 << 24
 
 def attend_in_parts(
     q_BLHK: jax.Array,
-    k_BMHK: jax.Array,
-    v_BMHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
     bias: jax.Array | PairBias | None = None,
@@ -35,17 +35,17 @@ def attend_in_parts(
     drop: KeyedDropout | None = None,
 ) -> jax.Array:
     """Compute `softmax.attend`, in parts of the rows where that takes less time."""
-    v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
+    v_BMGK, drop = move_shared_dropout(q_BLHK, v_BMGK, mask, bias, drop)
     bias = make_dense_bias(bias)
-    if not _is_splittable(q_BLHK, k_BMHK, mask, bias, drop):
-        return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop)
+    if not _is_splittable(q_BLHK, k_BMGK, mask, bias, drop):
+        return attend(q_BLHK, k_BMGK, v_BMGK, mask=mask, bias=bias, scale=scale, drop=drop)
     B = q_BLHK.shape[0]
 
     def split(x: jax.Array) -> list[jax.Array]:
         return jnp.split(x, NUM_PARTS) if x.shape[0] == B else [x] * NUM_PARTS
 
     rules = mask if isinstance(mask, Mask) else _add_leading_axes(mask)
-    whole = (q_BLHK, k_BMHK, v_BMHK), rules, _add_leading_axes(bias)
+    whole = (q_BLHK, k_BMGK, v_BMGK), rules, _add_leading_axes(bias)
     leaves, structure = jax.tree.flatten(whole)
     outputs = []
     for part, part_leaves in enumerate(zip(*map(split, leaves), strict=True)):
@@ -61,11 +61,11 @@ def _add_leading_axes(x: jax.Array | None) -> jax.Array | None:
 
 
 def _is_splittable(
-    q_BLHK: jax.Array, k_BMHK: jax.Array, mask: Any, bias: Any, drop: KeyedDropout | None
+    q_BLHK: jax.Array, k_BMGK: jax.Array, mask: Any, bias: Any, drop: KeyedDropout | None
 ) -> bool:
     """Return whether `attend` scores all pairs of enough rows, and each row by itself."""
     B, L, H, K = q_BLHK.shape
-    M = k_BMHK.shape[1]
+    M = k_BMGK.shape[1]
     if not isinstance(B, int) or B % NUM_PARTS or B * H * L * M * K < MIN_MULTIPLICATIONS:
         return False
     if isinstance(mask, Mask) and (

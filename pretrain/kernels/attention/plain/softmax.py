@@ -1,6 +1,6 @@
 """Attention whose backward pass saves one number per pair of positions.
 
-B batch   L length of queries   M length of keys   H heads   K head width
+B batch   L length of queries   M length of keys   H heads   G key heads   K head width
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ repeat_bias.defvjp(
 
 def attend(
     q_BLHK: jax.Array,
-    k_BMHK: jax.Array,
-    v_BMHK: jax.Array,
+    k_BMGK: jax.Array,
+    v_BMGK: jax.Array,
     *,
     mask: Mask | jax.Array | None = None,
     bias: jax.Array | PairBias | None = None,
@@ -105,14 +105,14 @@ def attend(
     drop: KeyedDropout | None = None,
 ) -> jax.Array:
     """Compute `models.layers.ops.attend`, and save less for the backward pass."""
-    v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
+    v_BMGK, drop = move_shared_dropout(q_BLHK, v_BMGK, mask, bias, drop)
     bias = make_dense_bias(bias)
     if bias is not None and bias.ndim == 4 and bias.shape[0] == 1:
         bias = repeat_bias(bias, q_BLHK.shape[0])
     return ops.attend(
         q_BLHK,
-        k_BMHK,
-        v_BMHK,
+        k_BMGK,
+        v_BMGK,
         mask=mask,
         bias=bias,
         scale=scale,
@@ -124,7 +124,7 @@ def attend(
 
 def move_shared_dropout(
     q_BLHK: jax.Array,
-    v_BMHK: jax.Array,
+    v_BMGK: jax.Array,
     mask: Mask | jax.Array | None,
     bias: jax.Array | PairBias | None,
     drop: KeyedDropout | None,
@@ -136,10 +136,10 @@ def move_shared_dropout(
     and nothing of [B, H, L, M] is dropped. A key has the draw that its weights would have.
     """
     if drop is None or drop.broadcast_dims not in ((-2,), (2,)):
-        return v_BMHK, drop
-    B, M, H, _ = v_BMHK.shape
+        return v_BMGK, drop
+    (B, L, H, _), M = q_BLHK.shape, v_BMGK.shape[1]
     rules = mask if isinstance(mask, Mask) and bias is None else Mask()
-    if rules.chunks is not None or rules.find_block_pattern(q_BLHK.shape[1], M):
-        return v_BMHK, drop  # there, the queries of a block share a draw
-    factor_BH1M = drop(jnp.ones((B, H, 1, M), v_BMHK.dtype))
-    return v_BMHK * factor_BH1M[:, :, 0].swapaxes(1, 2)[..., None], None
+    if rules.chunks is not None or rules.find_block_pattern(L, M):
+        return v_BMGK, drop  # there, the queries of a block share a draw
+    factor_BH1M = drop(jnp.ones((B, H, 1, M), v_BMGK.dtype))
+    return ops.repeat_heads(v_BMGK, H) * factor_BH1M[:, :, 0].swapaxes(1, 2)[..., None], None
