@@ -60,6 +60,11 @@ class ComposedBatches:
         self.stream, self.data, self.make_dataset = stream, stream.data, make_dataset
         self.open_dataset(0, 0, self.data.batch_size)
 
+    @property
+    def streams(self) -> dict[str, ComposedBatches]:
+        """{"": these batches}, as `Stream.streams`."""
+        return {"": self}
+
     def open_dataset(self, start_step: int, lo: int, hi: int) -> Any:
         """Return the user's dataset; raise a ValueError unless it matches the batch spec."""
         dataset = self.make_dataset(self.stream, start_step, lo, hi)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 from data.config import Data
@@ -110,11 +109,6 @@ class MixedStream:
         tf = import_tensorflow("Stream.make_dataset")
         datasets = {name: stream.make_dataset(start_step) for name, stream in self.streams.items()}
         return tf.data.Dataset.zip(datasets)
-
-
-def split_stream(stream: Any) -> Mapping[str, Any]:
-    """Return {part: stream} of a mixture, {"": stream} of any other stream."""
-    return stream.streams if isinstance(stream, MixedStream) else {"": stream}
 
 
 def derive_seed(seed: int, name: str) -> int:

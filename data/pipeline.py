@@ -85,6 +85,11 @@ class Stream:
         """Return the number of the first example of a step, or of an array of steps."""
         return step * self.data.batch_size + self.row_shift
 
+    @property
+    def streams(self) -> dict[str, Stream]:
+        """{"": this stream}, as a mixture has {part: its stream}."""
+        return {"": self}
+
     @functools.cached_property
     def lane_order(self) -> order.Lanes | None:
         """The order of rows on lanes in training; None for shuffled rows."""

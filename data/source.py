@@ -8,12 +8,14 @@ B rows of a batch   S sources of the mixture
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 MANIFEST_FILE = "manifest.json"  # in the folder of a token store
+SPLITS = ("train", "heldout")
 
 
 class Encoding(Protocol):
@@ -105,3 +107,21 @@ class Source(Protocol):
           ValueError: the source is damaged; the message names the damage.
         """
         ...
+
+
+def describe_omissions(store: Any) -> str:
+    """Return a description of a store's skipped documents, equal for equal documents.
+
+    Args:
+      store: a store, or another source, which has no skipped documents.
+    """
+    left_out = getattr(store, "skipped_documents", {})
+    counts = [
+        f"{len(documents):,} of {split}" for split, documents in left_out.items() if len(documents)
+    ]
+    if not counts:
+        return "no documents"
+    digest = hashlib.sha256(
+        b"".join(left_out[split].tobytes() + b"|" for split in SPLITS)
+    ).hexdigest()[:8]
+    return f"{' and '.join(counts)} documents ({digest})"

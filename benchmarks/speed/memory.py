@@ -60,7 +60,7 @@ def measure_variant(
       {fits, needed, kernels} if it does not fit.
     """
     from pretrain.config import load
-    from pretrain.kernels.attention.plain.softmax import attend
+    from pretrain.kernels.attention.plain import attend
     from pretrain.mesh.sharding import make_mesh
     from pretrain.plan import topology as machines
     from pretrain.plan.compile import compile_update

@@ -1,16 +1,16 @@
 """Local and remote paths: pathlib for local ones, etils.epath for gs://."""
 
+import grp
 import os
 import pathlib
+import pwd
 import re
 import sys
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
-from data.corpus.owners import name_unknown_owners
-
-name_unknown_owners()  # Whatever reads paths with etils imports this module.
-
+Entry = TypeVar("Entry", pwd.struct_passwd, grp.struct_group)
+NO_HOME = "/"  # as Docker sets HOME for such a user
 # The name of a TensorFlow dataset: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
 TFDS_NAME = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
@@ -91,3 +91,36 @@ def as_path(path: str | os.PathLike[str]) -> pathlib.Path:
 
         return cast(pathlib.Path, epath.Path(path))
     return pathlib.Path(path)
+
+
+def name_unknown_owners() -> None:
+    """Let this process name users and groups that the system does not know by their numbers.
+
+    Such as a container's `--user 1234`. etils asks for the names of a file's owner and group
+    whenever it looks at a file, and the system raises KeyError where it has none.
+    """
+    if pwd.getpwuid.__module__ != __name__:
+        pwd.getpwuid = _add_fallback(pwd.getpwuid, _make_user)
+        grp.getgrgid = _add_fallback(grp.getgrgid, _make_group)
+
+
+def _add_fallback(look_up: Callable[[int], Entry], make: Callable[[int], Entry]) -> Callable:
+    def find_entry(number: int, /) -> Entry:
+        try:
+            return look_up(number)
+        except KeyError:
+            return make(number)
+
+    return find_entry
+
+
+def _make_user(number: int) -> pwd.struct_passwd:
+    home = os.environ.get("HOME") or NO_HOME
+    return pwd.struct_passwd((str(number), "x", number, number, "", home, "/bin/sh"))
+
+
+def _make_group(number: int) -> grp.struct_group:
+    return grp.struct_group((str(number), "x", number, []))
+
+
+name_unknown_owners()  # Whatever reads paths with etils imports this module.

@@ -17,8 +17,8 @@ import json
 from typing import Any
 
 from data.source import RowSet
+from data.store.manifest import EXAMPLE_ENTRIES
 from data.store.reader import Store
-from data.store.writer import EXAMPLE_ENTRIES
 
 
 class ExampleStore(Store):

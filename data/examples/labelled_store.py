@@ -9,8 +9,9 @@ import numpy as np
 from data.examples.example_store import ExampleStore
 from data.examples.labelled_examples import Example, encode_labels
 from data.prepare.held_out import hash_document
+from data.source import SPLITS
 from data.store.generations import replace_store
-from data.store.writer import SPLITS, StoreWriter
+from data.store.writer import StoreWriter
 from data.vocabulary.load import Vocabulary
 
 

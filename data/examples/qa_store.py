@@ -22,9 +22,10 @@ import numpy as np
 
 from data.examples.example_store import ExampleStore
 from data.examples.qa import Question
+from data.source import SPLITS
 from data.store.generations import replace_store
 from data.store.qa_reader import CHARACTER_DTYPE, SPAN_DTYPE, Questions
-from data.store.writer import SPLITS, StoreWriter
+from data.store.writer import StoreWriter
 from data.vocabulary.load import Vocabulary
 
 

@@ -29,8 +29,9 @@ from data.examples.example_store import ExampleStore
 from data.examples.file_formats import describe_remedy, find_suffix
 from data.examples.labelled_examples import clean_text, parse_class, read_records
 from data.examples.tag_columns import Sentence, read_columns
+from data.source import SPLITS
 from data.store.generations import replace_store
-from data.store.writer import SPLITS, StoreWriter
+from data.store.writer import StoreWriter
 from data.vocabulary.load import Vocabulary
 
 COLUMN_SUFFIXES = (".conll", ".txt", ".tsv")  # of files of columns; other files have records

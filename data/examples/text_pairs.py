@@ -27,8 +27,9 @@ from data.examples.qa import Question
 from data.examples.tagged_sentences import Sentence
 from data.examples.tags_as_text import EntityReader, find_segments, format_entities
 from data.objectives.text2text import ANSWERS_FILE, ENDS_FILE, Text2Text
+from data.source import SPLITS
 from data.store.generations import replace_store
-from data.store.writer import SPLITS, StoreWriter
+from data.store.writer import StoreWriter
 from data.vocabulary.load import Vocabulary
 
 # Largest number of steps between the lowest and the highest score: STS-B's 0 to 5 in steps of 0.2.

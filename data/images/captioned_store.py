@@ -34,9 +34,10 @@ from data.images.encoding import SURROGATE
 from data.images.image_files import MAX_FILE_BYTES, decode_image, make_pixels, resize_and_crop
 from data.images.image_store import is_held_out
 from data.rows import hashing
+from data.source import SPLITS
 from data.store.generations import check_new_store, replace_store
 from data.store.reader import SalvagedStore, Store
-from data.store.writer import SPLITS, StoreWriter
+from data.store.writer import StoreWriter
 
 CAPTIONS_FILE = "captions.jsonl"
 MAX_CAPTION = 2_000  # characters

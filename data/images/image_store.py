@@ -23,10 +23,10 @@ from data.corpus.paths import check_distinct
 from data.images.encoding import FOLDER, ImageEncoding, load_image_encoding
 from data.images.image_files import decode_image
 from data.images.image_sources import ImageSource, LabelledImage, open_image_source
-from data.source import RowSet
+from data.source import SPLITS, RowSet
 from data.store.generations import check_new_store, replace_store
 from data.store.reader import SalvagedStore, Store
-from data.store.writer import SPLITS, StoreWriter
+from data.store.writer import StoreWriter
 
 NUM_BUCKETS = 1 << 32
 PART_BYTES = 32 << 20  # of images that are written at once

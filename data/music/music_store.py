@@ -28,10 +28,10 @@ from data.music.midi_files import read_midi
 from data.music.notes import Piece
 from data.music.transposition import find_pitches, transpose_rows
 from data.rows.tables import Batch
-from data.source import RowSet
+from data.source import SPLITS, RowSet
 from data.store.generations import check_new_store, replace_store
 from data.store.reader import SalvagedStore, Store
-from data.store.writer import SPLITS, StoreWriter
+from data.store.writer import StoreWriter
 
 CHORALES = "chorales"
 MAX_TRANSPOSE = 24

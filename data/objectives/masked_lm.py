@@ -14,8 +14,8 @@ from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
 from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective
-from data.objectives.whole_words import WholeWords
 from data.rows.tables import Batch, RowTable
+from data.rows.words import WholeWords
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 

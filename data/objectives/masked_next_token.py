@@ -17,8 +17,8 @@ from data.objectives.masked_rows import read_joined_rows
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_masking
-from data.objectives.whole_words import WholeWords
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
+from data.rows.words import WholeWords
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 

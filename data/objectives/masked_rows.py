@@ -5,19 +5,25 @@ B rows   S rows of several documents   L row length   N = L - 2 tokens of text
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from data.members import call_later
 from data.objectives.masking import Masker, count_true
 from data.objectives.objective import BuildBatch
 from data.objectives.setting_checks import check_masking
-from data.rows.full_sentences import SentenceRows
-from data.rows.packed import PackedRows, lay_out_rows
 from data.rows.tables import Batch, DocumentRows, RowTable, TokenReader, WindowRows, require_id
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
+if TYPE_CHECKING:
+    from data.rows.full_sentences import SentenceRows
+
+# Of the kinds of rows that a run does not ask for, nothing is imported.
+make_sentence_rows = call_later("data.rows.full_sentences:SentenceRows")
+make_packed_table = call_later("data.rows.packed:PackedRows")
+lay_out_packed_rows = call_later("data.rows.packed:lay_out_rows")
 LayOutRows = Callable[[np.ndarray], Batch]  # row_B -> rows before they are masked
 # (table, read, row_B, separator, out_BN) -> number of tokens of each row [B]; fills out_BN.
 ReadTexts = Callable[[Any, TokenReader, np.ndarray, int, np.ndarray], np.ndarray]
@@ -80,8 +86,8 @@ def make_packed_rows(
     split: Split, length: int, vocabulary: Vocabulary
 ) -> tuple[RowTable, LayOutRows]:
     """Return the table and the function that lays out rows `[CLS] text [SEP] [CLS] text ...`."""
-    table, read = PackedRows(split, length), TokenReader(split.tokens, vocabulary.size)
-    return table, lambda row_B: lay_out_rows(table, read, row_B, vocabulary)
+    table, read = make_packed_table(split, length), TokenReader(split.tokens, vocabulary.size)
+    return table, lambda row_B: lay_out_packed_rows(table, read, row_B, vocabulary)
 
 
 def drop_repeated_masks(table: Any, batch: Batch, row_B: np.ndarray) -> None:
@@ -113,7 +119,7 @@ def read_document_rows(
 
 
 def read_joined_rows(
-    table: WindowRows | SentenceRows,
+    table: "WindowRows | SentenceRows",
     read: TokenReader,
     row_B: np.ndarray,
     separator: int,
@@ -144,7 +150,7 @@ ROW_KINDS: dict[str, Callable[[Split, int, Vocabulary], tuple[Any, LayOutRows]]]
     # Windows of one stream with [SEP] between documents; all rows are full.
     "windows": partial(make_framed_rows, partial(WindowRows, separated=True), read_joined_rows),
     # The same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES.
-    "sentences": partial(make_framed_rows, SentenceRows, read_joined_rows),
+    "sentences": partial(make_framed_rows, make_sentence_rows, read_joined_rows),
     # The texts of "documents", several packed in a row, which do not attend to each other.
     "packed": make_packed_rows,
 }

@@ -15,10 +15,10 @@ from data.batch_spec import MASKED, PAIR, TOKENS, Field
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_masked_pair
-from data.objectives.whole_words import WholeWords
 from data.rows import hashing
 from data.rows.sentence_pairs import ChunkRows, lay_out_pairs
 from data.rows.tables import Batch, TokenReader
+from data.rows.words import WholeWords
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 

@@ -37,7 +37,8 @@ from data.prepare.held_out import hash_text
 from data.prepare.job_files import JobFiles
 from data.prepare.job_report import JobReport
 from data.prepare.jobs import Job, Jobs, encode_batches, sample_job
-from data.store.writer import OFFSET_DTYPE, SPLIT_FILES, choose_token_dtype
+from data.store.manifest import OFFSET_DTYPE, SPLIT_FILES
+from data.store.writer import choose_token_dtype
 from data.vocabulary.load import load_vocabulary
 
 JOBS_SPLIT = "jobs"  # the split of the TensorFlow dataset

@@ -37,9 +37,10 @@ from data.prepare.job_report import NUM_HASHES, JobReport
 from data.prepare.local_pool import LocalPool, count_cores
 from data.prepare.request import SPARSE_OPTIONS, PrepareRequest
 from data.prepare.store_builder import StoreBuilder
+from data.source import MANIFEST_FILE, SPLITS
 from data.store import atomic, generations
 from data.store.reader import Store
-from data.store.writer import MANIFEST_FILE, SPLITS, StoreWriter
+from data.store.writer import StoreWriter
 from data.vocabulary.base import identify_encoding
 from data.vocabulary.load import Vocabulary, read_vocabulary
 

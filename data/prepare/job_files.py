@@ -5,7 +5,7 @@ from typing import IO, Self
 
 import numpy as np
 
-from data.store.writer import OFFSET_DTYPE, SPLIT_FILES
+from data.store.manifest import OFFSET_DTYPE, SPLIT_FILES
 
 
 def get_job_path(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.Path:

@@ -28,7 +28,8 @@ from data.prepare.articles import WITHOUT_FIELD, encode_articles
 from data.prepare.held_out import hash_document, hash_text
 from data.prepare.job_files import JobFiles
 from data.prepare.job_report import NUM_HASHES, JobReport
-from data.store.writer import SPLITS, choose_token_dtype
+from data.source import SPLITS
+from data.store.writer import choose_token_dtype
 from data.vocabulary.load import Vocabulary, load_vocabulary
 from data.vocabulary.released import HIDDEN_MARK
 from data.vocabulary.sentencepiece import SENTENCE_BREAK

@@ -14,7 +14,9 @@ from data.prepare.articles import WITHOUT_FIELD
 from data.prepare.job_files import get_job_path
 from data.prepare.job_report import NUM_HASHES, JobReport
 from data.prepare.request import PrepareRequest
-from data.store.writer import SPLIT_FILES, SPLITS, StoreWriter
+from data.source import SPLITS
+from data.store.manifest import SPLIT_FILES
+from data.store.writer import StoreWriter
 from data.vocabulary.field_vocabulary import add_field_tokens
 from data.vocabulary.load import Vocabulary, train_vocabulary
 

@@ -1,7 +1,10 @@
-"""The words of rows of ids.
+"""The words of rows of ids, and the settings of what a word is.
 
 B rows   L row length   N ids of the vocabulary   W words of all rows
 """
+
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -40,3 +43,17 @@ class WordFinder:
         for word in np.flatnonzero(length_W > self.max_pieces):  # few
             flat[first_W[word] : first_W[word] + length_W[word]] = True
         return starts_BL
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeWords:
+    """What a word is, for objectives that mask whole words or n-grams."""
+
+    # script: each piece of a script without blanks is a word; blanks: words end at blanks alone,
+    # for segmented text
+    word_boundaries: Literal["script", "blanks"] = "script"
+    max_word_pieces: int = 16  # longer runs without a boundary are masked piece by piece
+
+    def find_words(self, vocabulary: Vocabulary) -> WordFinder:
+        """Return what finds the words of rows of this vocabulary's ids."""
+        return WordFinder(vocabulary, self.word_boundaries, self.max_word_pieces)

@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from data.corpus.untrusted import check_regular
+from data.source import MANIFEST_FILE, SPLITS
 from data.store import atomic
-from data.store.manifest import read_own_manifest
-from data.store.writer import (
+from data.store.manifest import (
     CHECKSUMS_FOLDER,
     GENERATION_NAME,
-    MANIFEST_FILE,
     READERS_FILE,
-    SPLITS,
     get_checksums_name,
+    read_own_manifest,
 )
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from data.corpus.paths import as_path, is_remote
 from data.members import import_member
+from data.source import SPLITS
 from data.store.checksums import check_sizes
-from data.store.manifest import read_manifest
+from data.store.manifest import CHECKSUMS_FOLDER, EXAMPLE_ENTRIES, read_manifest
 from data.store.reader import Store
-from data.store.remote import copy_to_cache
-from data.store.writer import CHECKSUMS_FOLDER, EXAMPLE_ENTRIES, SPLITS
+from data.store.user_cache import copy_to_cache
 
 # {entry of a manifest: class that reads such a store}; the first entry counts. A store without any
 # of them has plain documents.

@@ -11,16 +11,20 @@ import numpy as np
 from data.corpus.buckets import check_bucket
 from data.corpus.paths import is_remote
 from data.corpus.untrusted import parse_bounded_json, read_bounded
-from data.store.writer import (
-    GENERATION_NAME,
-    LABEL_DTYPE,
-    MANIFEST_FILE,
-    OFFSET_DTYPE,
-    SPLIT_FILES,
-    SPLITS,
-    STORE_VERSION,
-)
+from data.source import MANIFEST_FILE, SPLITS
 
+STORE_VERSION = 2
+SPLIT_FILES = ("tokens", "documents", "sentences")
+# The manifest of a store of fine-tuning examples has one of these (data/examples/example_store.py).
+EXAMPLE_ENTRIES = frozenset({"labels", "questions", "text"})
+OFFSET_DTYPE = np.dtype("<i8")
+LABEL_DTYPE = np.dtype("<f4")
+CHECKSUMS_FOLDER = "checksums"
+READERS_FILE = "readers"  # an empty file of a generation, which its readers lock
+# The name of a generation's folder: a hash of its contents, and a number where that name is taken.
+GENERATION_NAME = re.compile(r"[0-9a-f]{12}(-\d{1,4})?")
+# Bytes that have a checksum: about 2,000 tokens, so damage affects few documents.
+BLOCK_BYTES = 1 << 12
 FILE_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 CHECKSUM = re.compile(r"[0-9a-f]{8}")
 TOKEN_DTYPES = ("<u2", "<u4", "|u1")
@@ -198,3 +202,8 @@ def _is_range(units: Any, count: int) -> bool:
         and all(map(_is_count, documents))
         and documents[0] <= documents[1] <= count
     )
+
+
+def get_checksums_name(name: str) -> str:
+    """Return the name of the file with the checksums of a file's blocks."""
+    return f"{CHECKSUMS_FOLDER}/{name.replace('/', '.')}"

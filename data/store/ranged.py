@@ -18,7 +18,7 @@ import numpy as np
 
 from data.corpus.paths import as_path
 from data.store.checksums import measure_regular_file
-from data.store.writer import BLOCK_BYTES
+from data.store.manifest import BLOCK_BYTES
 
 RANGE_BYTES = 1 << 16  # bytes of a request, a multiple of the bytes that have a checksum
 CACHE_BYTES = 1 << 28  # bytes of cached ranges

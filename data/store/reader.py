@@ -28,23 +28,19 @@ import numpy as np
 
 from data.corpus.paths import as_path, is_remote
 from data.members import call_later
-from data.source import Encoding, RowSet
+from data.source import SPLITS, Encoding, RowSet, describe_omissions
 from data.store.checksums import check_sizes, verify_files
 from data.store.generations import lock_generation
-from data.store.manifest import read_manifest
-from data.store.mapped import map_numbers
-from data.store.marks import check_once
-from data.store.omissions import describe_omissions
-from data.store.remote import copy_to_cache
-from data.store.split import MixtureSource, Split
-from data.store.split_checks import check_split, check_split_once
-from data.store.writer import (
+from data.store.manifest import (
     LABEL_DTYPE,
     OFFSET_DTYPE,
     SPLIT_FILES,
-    SPLITS,
     get_checksums_name,
+    read_manifest,
 )
+from data.store.mapped import map_numbers
+from data.store.split import MixtureSource, Split, check_split, check_split_once
+from data.store.user_cache import check_once, copy_to_cache
 from data.vocabulary.base import Vocabulary, find_difference
 from data.vocabulary.saved import load_vocabulary
 

@@ -19,17 +19,16 @@ from typing import Any, cast
 import google_crc32c
 import numpy as np
 
+from data.source import SPLITS
 from data.store.checksums import compute_checksum
-from data.store.split import Split
-from data.store.split_checks import check_offsets
-from data.store.writer import (
+from data.store.manifest import (
     BLOCK_BYTES,
     EXAMPLE_ENTRIES,
     OFFSET_DTYPE,
     SPLIT_FILES,
-    SPLITS,
     get_checksums_name,
 )
+from data.store.split import Split, check_offsets
 
 Ranges = list[tuple[int, int]]  # ascending, disjoint [start, stop)
 

@@ -4,32 +4,28 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import google_crc32c
 import numpy as np
 
-from data.source import MANIFEST_FILE
+from data.source import MANIFEST_FILE, SPLITS
 from data.store.atomic import sync_to_disk
 from data.store.checksums import compute_checksum
+from data.store.manifest import (
+    BLOCK_BYTES,
+    CHECKSUMS_FOLDER,
+    LABEL_DTYPE,
+    OFFSET_DTYPE,
+    READERS_FILE,
+    SPLIT_FILES,
+    STORE_VERSION,
+    get_checksums_name,
+)
 from data.vocabulary.base import identify_encoding
 
-STORE_VERSION = 2
-SPLITS = ("train", "heldout")
-SPLIT_FILES = ("tokens", "documents", "sentences")
-# The manifest of a store of fine-tuning examples has one of these (data/examples/example_store.py).
-EXAMPLE_ENTRIES = frozenset({"labels", "questions", "text"})
-OFFSET_DTYPE = np.dtype("<i8")
-LABEL_DTYPE = np.dtype("<f4")
-CHECKSUMS_FOLDER = "checksums"
-READERS_FILE = "readers"  # an empty file of a generation, which its readers lock
-# The name of a generation's folder: a hash of its contents, and a number where that name is taken.
-GENERATION_NAME = re.compile(r"[0-9a-f]{12}(-\d{1,4})?")
 UNFINISHED_FOLDER = "unfinished"  # folder of a generation that is not complete
-# Bytes that have a checksum: about 2,000 tokens, so damage affects few documents.
-BLOCK_BYTES = 1 << 12
 PART_NUMBERS = 1 << 18  # numbers of a file that are in memory at a time
 
 
@@ -211,11 +207,6 @@ def choose_token_dtype(encoding: Any) -> np.dtype:
     """Return the encoding's own dtype, or the smaller of uint16 and uint32 that has its ids."""
     own = getattr(encoding, "token_dtype", None)
     return np.dtype(own or ("<u2" if encoding.size <= 1 << 16 else "<u4"))
-
-
-def get_checksums_name(name: str) -> str:
-    """Return the name of the file with the checksums of a file's blocks."""
-    return f"{CHECKSUMS_FOLDER}/{name.replace('/', '.')}"
 
 
 class _ChecksumFile:

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a report; return 0 if all checks pass, else 1."""
     from data.inspection.batch_report import inspect_batches
-    from data.mixed_stream import open_stream, split_stream
+    from data.mixed_stream import open_stream
     from data.store.kinds import open_source
     from pretrain.config import load
     from pretrain.convert import find_model_type
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     reports = {
         part: where
         | inspect_batches(each, args.step, args.batches, args.rows, exported.token_to_id)
-        for part, each in split_stream(stream).items()
+        for part, each in stream.streams.items()
     }
     passed = all(report["passed"] for report in reports.values())
     if args.json:

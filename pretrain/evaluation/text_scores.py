@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from data.mixed_stream import MixedStream, split_stream
+from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from data.store.unknown_tokens import measure_unknown
 from data.vocabulary.base import Vocabulary
@@ -27,7 +27,7 @@ def score_text(
     Args:
       scores: the scores of the rows, with the perplexity.
     """
-    first = next(iter(split_stream(stream).values()))
+    first = next(iter(stream.streams.values()))
     if not isinstance(first.vocabulary, Vocabulary):
         return {}
     unknown = measure_unknown(first.split, first.vocabulary)

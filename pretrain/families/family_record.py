@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from models.config.base import Config, ModelConfig
-from pretrain.families.array_map import ArrayMap
 from pretrain.families.key_rules import KeyRules
 from pretrain.families.rules import Rules, map_linear
 from pretrain.families.tensor_steps import Step
@@ -17,6 +16,7 @@ from pretrain.settings import Adafactor, AdamW
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
+    from pretrain.families.array_map import ArrayMap
 
 # The usual ends of the names of classes in transformers, by what their head scores.
 HeadClass = Literal[
@@ -229,7 +229,7 @@ class Family:
     objectives: tuple[type[Any], ...]
     hugging_face: HuggingFaceMap | None = None
     hdf5: Hdf5Map | None = None
-    arrays: ArrayMap | None = None
+    arrays: "ArrayMap | None" = None
     make_import_objective: Callable[[Any], Any] | None = None
     predictor: str
     title: str

@@ -19,7 +19,7 @@ from pretrain.inference import batching
 from pretrain.inference.in_context_tasks import join_texts
 from pretrain.inference.modes import add_mode, list_modes
 from pretrain.kernels.model_hooks import make_model_hooks
-from pretrain.mesh.precision import cast_params
+from pretrain.mesh.gradient_exchange import cast_params
 from pretrain.mesh.sharding import make_batch_sharding, make_gather, make_replicated_sharding
 from pretrain.workdir.trained import Trained
 

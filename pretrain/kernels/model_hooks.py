@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from data.members import call_later
 from models.layers.ops import Ops
 from pretrain.kernels.attention.choice import AttentionRules, has_kernels, make_attend
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.hash_dropout import (
     drop_by_hash,
     drop_on_shard,

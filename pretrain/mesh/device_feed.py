@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from pretrain.mesh.sharding import make_batch_sharding
 
@@ -20,6 +19,7 @@ Batch = dict[str, Any]  # {key: global array}, or {part: {key: global array}} fo
 
 if TYPE_CHECKING:
     from data.composed import ComposedBatches
+    from data.mixed_stream import MixedStream
 
 
 def find_local_rows(mesh: Mesh, batch_size: int) -> list[tuple[int, int]]:
@@ -107,13 +107,14 @@ def place_batches(
     stream: Stream | MixedStream | ComposedBatches, mesh: Mesh, start: int
 ) -> Iterator[Batch]:
     """Yield the batches of steps start, start + 1, ... on the mesh; {part: batch} for a mixture."""
-    if isinstance(stream, MixedStream):
+    if "" not in stream.streams:
         parts = {name: place_batches(part, mesh, start) for name, part in stream.streams.items()}
         while True:
             yield {name: next(part) for name, part in parts.items()}
-    batch_size = stream.data.batch_size
+    rows = stream.streams[""]
+    batch_size = rows.data.batch_size
     intervals = find_local_rows(mesh, batch_size)
-    sources = [stream.iterate_batches(start, lo, hi) for lo, hi in intervals]
+    sources = [rows.iterate_batches(start, lo, hi) for lo, hi in intervals]
     while True:
         yield make_global_arrays([next(source) for source in sources], intervals, batch_size, mesh)
 

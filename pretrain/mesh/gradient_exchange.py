@@ -20,7 +20,6 @@ from jax.sharding import AbstractMesh, Mesh
 from jax.sharding import PartitionSpec as P
 
 from pretrain import settings as schema
-from pretrain.mesh.precision import cast_params
 from pretrain.mesh.sharding import BATCH, format_path, make_partition_spec
 
 # (params, variables, batch, totals, key) -> (gradients, (sums, new variables))
@@ -31,6 +30,14 @@ GradientFn = Callable[..., tuple[Any, tuple[dict[str, jax.Array], Any]]]
 MAX_GATHERED_BYTES = 4 << 30
 # A TPU gathers parts of other numbers of rows as sums of zeros and themselves: twice the bytes.
 ROWS_OF_A_TILE = 16
+
+
+def cast_params(params: Any, compute_dtype: str) -> Any:
+    """Return the parameters in the compute dtype. Their gradients are float32 again.
+
+    Nothing else casts parameters.
+    """
+    return jax.tree.map(lambda leaf: leaf.astype(compute_dtype), params)
 
 
 def find_exchange_obstacle(

@@ -2,7 +2,7 @@
 
 import shlex
 
-from data.mixed_stream import MixedStream, split_stream
+from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from pretrain.config import Run
 from pretrain.settings.overrides import ConfigError
@@ -100,7 +100,7 @@ def resume_rows(stream: Stream | MixedStream, step: int, rows: int | dict[str, i
 def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:
     """Return a line for each stream that does not continue at row `start * batch_size`."""
     lines = []
-    for part, part_stream in split_stream(stream).items():
+    for part, part_stream in stream.streams.items():
         row, batch_size = part_stream.locate_rows(start), part_stream.data.batch_size
         if part in getattr(stream, "unrecorded_parts", ()):
             lines.append(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from data.members import call_later
 from data.mixed import Mixed
-from data.mixed_stream import MixedStream
 from data.objectives.objective import Objective
 from data.pipeline import Stream
 from pretrain.mesh.device_feed import place_evaluation_batches
@@ -26,6 +25,9 @@ from pretrain.training.losses import Loss, LossOptions, MixedLoss
 from pretrain.training.state import init_variables
 from pretrain.training.step import make_evaluation_fn
 from pretrain.training.targets import check_evaluation
+
+if TYPE_CHECKING:
+    from data.mixed_stream import MixedStream
 
 # What a run without metrics of its task never needs.
 make_text_writers = call_later("pretrain.evaluation.pair_translations:make_text_writers")

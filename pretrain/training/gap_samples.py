@@ -19,11 +19,11 @@ import numpy as np
 from etils import epath
 
 from data.inspection.gaps import MAX_TARGETS, GapReader
-from data.mixed_stream import MixedStream, split_stream
+from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from pretrain.config import Run
 from pretrain.mesh.device_feed import place_shared_rows
-from pretrain.mesh.precision import cast_params
+from pretrain.mesh.gradient_exchange import cast_params
 from pretrain.mesh.sharding import make_gather, make_replicated_sharding
 from pretrain.mesh.xla_options import get_compiler_options
 from pretrain.training.losses import Loss, MixedLoss
@@ -101,7 +101,7 @@ def make_sampler(
 
     A mixture of objectives samples its first part that has gaps.
     """
-    for part, stream in split_stream(heldout).items() if heldout and run.evaluate.samples else ():
+    for part, stream in heldout.streams.items() if heldout and run.evaluate.samples else ():
         if stream.num_rows and stream.vocabulary and stream.objective.gaps:
             return GapSampler(run, program, mesh, stream, workdir, check, part)
     return None

@@ -51,7 +51,7 @@ from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import TrainState, init_state, initialize_state
 from pretrain.training.step import make_train_step
-from pretrain.training.trials.trust import EXCHANGE, GATHERS, LOSS, TRUSTING, Trust
+from pretrain.training.trials import EXCHANGE, GATHERS, LOSS, TRUSTING, Trust
 
 make_trusted_program = call_later("pretrain.training.trials.trusted_program:make_trusted_program")
 

@@ -7,12 +7,11 @@ import dataclasses
 import jax
 import numpy as np
 
-from data.mixed_stream import MixedStream, open_stream, split_stream
+from data.mixed_stream import MixedStream, open_stream
 from data.pipeline import Stream
-from data.source import Source
+from data.source import Source, describe_omissions
 from data.store.atomic import replace_folder, write_atomically
 from data.store.kinds import open_source
-from data.store.omissions import describe_omissions
 from data.store.reader import Store
 from models.config.base import TEACHER
 from pretrain.config import Run, to_json
@@ -153,7 +152,7 @@ def describe_start(
         f"{type(run.model).__name__} with {num_params:,} float32 parameters, computed in "
         f"{run.train.compute_dtype}, on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
     ]
-    parts = split_stream(stream)
+    parts = stream.streams
     lines += [describe_reading(part, part_stream, run) for part, part_stream in parts.items()]
     if jax.process_count() > 1:
         own_rows = sum(hi - lo for lo, hi in find_local_rows(mesh, run.data.batch_size))

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from models.layers.ops import leave_unchanged
-from pretrain.mesh.gradient_exchange import GradientFn
-from pretrain.mesh.precision import cast_params
+from pretrain.mesh.gradient_exchange import GradientFn, cast_params
 from pretrain.training.divergence import count_updates, is_finite_step, tree_where
 from pretrain.training.losses import DEFAULT_OPTIONS, Loss, LossOptions, MixedLoss
 from pretrain.training.state import TrainState

@@ -6,13 +6,15 @@ Whole words that no mask fits, texts of unknown tokens or examples of weight 0 g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from data.rows.tables import Batch
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.losses import Loss, MixedLoss
+
+if TYPE_CHECKING:
+    from data.mixed_stream import MixedStream
 
 ROWS_AT_ONCE = 64  # rows that are built until one has a target, which most have
 
@@ -27,7 +29,7 @@ def check_training_rows(
 ) -> None:
     """Raise ConfigError unless the batch after `step` has a target for each part of the loss."""
     for part, part_loss in split_loss(loss).items():
-        rows = split_stream(stream)[part]
+        rows = stream.streams[part]
         if not has_targets(part_loss, build_rows(rows.build_batch, step, rows.data.batch_size)):
             raise ConfigError(
                 f"{describe_nothing(rows, rows.data.batch_size, step + 1)}; "
@@ -38,7 +40,7 @@ def check_training_rows(
 def check_heldout_rows(stream: Stream | MixedStream, loss: Loss | MixedLoss) -> None:
     """Raise ConfigError unless the held-out rows have a target for each part of the loss."""
     for part, part_loss in split_loss(loss).items():
-        rows = split_stream(stream)[part]
+        rows = stream.streams[part]
         batches = (
             batch
             for index in range(rows.num_evaluation_batches)

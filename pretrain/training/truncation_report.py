@@ -3,7 +3,7 @@
 It is reported at the start of training and when a checkpoint is evaluated.
 """
 
-from data.mixed_stream import MixedStream, split_stream
+from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from data.store.unknown_tokens import describe_unknown, measure_unknown
 
@@ -12,7 +12,7 @@ def describe_truncation(stream: Stream | MixedStream, where: str = "") -> list[s
     """Return a line for each kind of truncation, each with the prefix `where`."""
     return [
         line
-        for part_stream in split_stream(stream).values()
+        for part_stream in stream.streams.values()
         for line in describe_stream(part_stream, where)
     ]
 

@@ -7,9 +7,8 @@ import json
 
 import jax
 
-from data.source import Source
+from data.source import Source, describe_omissions
 from data.store.atomic import write_atomically
-from data.store.omissions import describe_omissions
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.workdir import Workdir
 

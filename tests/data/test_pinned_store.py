@@ -17,7 +17,7 @@ from data.examples.text_pairs import write_pairs
 from data.objectives import Text2Text
 from data.prepare.build import prepare_store
 from data.prepare.request import PrepareRequest
-from data.store.writer import READERS_FILE
+from data.store.manifest import READERS_FILE
 from data.vocabulary.load import load_vocabulary
 from tests.pinned import check_pinned, hash_files, make_vocabularies
 

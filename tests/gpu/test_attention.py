@@ -11,7 +11,7 @@ import pytest
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
 from pretrain.kernels.attention.choice import make_attend
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.mesh.sharding import make_mesh
 
 B, M, H, K = 4, 256, 4, 64

@@ -20,8 +20,7 @@ from jax.sharding import Mesh
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, PairBias
 from models.layers.ops import repeat_heads
-from pretrain.kernels.attention.plain.attention_parts import attend_in_parts
-from pretrain.kernels.attention.plain.softmax import attend, move_shared_dropout
+from pretrain.kernels.attention.plain import attend, attend_in_parts, move_shared_dropout
 from pretrain.mesh.sharding import AXES
 from pretrain.settings import AttentionChoice
 from pretrain.settings.overrides import ConfigError

@@ -16,7 +16,7 @@ import numpy as np
 
 from models.layers import ops
 from pretrain.kernels.attention.choice import AttentionCall, AttentionKernel
-from pretrain.kernels.attention.plain import softmax
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.trials.attention_calls import MAX_PAIRS, InputDrawer, count_pairs
 from pretrain.mesh.sharding import AXES
 
@@ -105,7 +105,7 @@ def compare_attention(kernel: AttentionKernel, call: AttentionCall, device: Any)
             if wrong:
                 return Verdict(f"failed its test: {wrong[0]} has values that are not finite")
             return Verdict(detail="finite; its rows are too long for the plain equations")
-        plain = _run_attention(softmax.attend, inputs, weights, valid_BL11, {})
+        plain = _run_attention(attend, inputs, weights, valid_BL11, {})
         with jax.default_matmul_precision("highest"):
             exact_inputs = _cast_floats(inputs)
             exact = _run_attention(ops.attend, exact_inputs, weights, valid_BL11, {})

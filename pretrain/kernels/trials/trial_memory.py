@@ -23,7 +23,7 @@ from importlib import metadata
 from typing import Any
 
 from data.store.atomic import write_atomically
-from data.store.remote import find_cache
+from data.store.user_cache import find_cache
 from pretrain.kernels.trials.comparison import MAX_REASON, Verdict
 
 ROOM = pathlib.Path(__file__).resolve().parents[2]

@@ -5,8 +5,8 @@ from typing import Any
 
 from data.images.encoding import ImageEncoding
 from data.saved_encoding import load_encoding
+from data.source import describe_omissions
 from data.store.kinds import open_source
-from data.store.omissions import describe_omissions
 from data.vocabulary.base import identify_encoding
 from models.config.heads import HeadedConfig
 from pretrain.settings.overrides import ConfigError

@@ -19,8 +19,7 @@ from typing import Any
 import jax
 
 from data.corpus.paths import is_remote
-from data.source import Source
-from data.store.omissions import describe_omissions
+from data.source import Source, describe_omissions
 from pretrain.config import Run
 from pretrain.processes import processes
 from pretrain.processes.accelerator_detection import describe_unused, find_accelerators

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.ops import leave_unchanged
-from pretrain.mesh.precision import cast_params
+from pretrain.mesh.gradient_exchange import cast_params
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.cross_entropy import (
     MAX_SCORES_PER_ROW,

@@ -11,15 +11,20 @@ import jax
 import numpy as np
 import optax
 
+from data.members import call_later
 from models.config.heads import HeadedConfig
 from pretrain.config import Run
 from pretrain.mesh.sharding import format_path
 from pretrain.settings import Optimizer
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.divergence import track_norms
-from pretrain.training.optimizers.ema import track_ema
-from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params, select_trained
 from pretrain.training.schedules import make_learning_rate
+
+# What only some runs need: an average of the parameters, frozen parameters.
+track_ema = call_later("pretrain.training.optimizers.ema:track_ema")
+freeze_params = call_later("pretrain.training.optimizers.frozen:freeze_params")
+freeze_lower_layers = call_later("pretrain.training.optimizers.frozen:freeze_lower_layers")
+select_trained = call_later("pretrain.training.optimizers.frozen:select_trained")
 
 
 def make_run_optimizer(run: Run) -> optax.GradientTransformation:

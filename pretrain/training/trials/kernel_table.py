@@ -27,8 +27,8 @@ from pretrain.mesh.sharding import make_mesh
 from pretrain.processes.watchdog import Watchdog
 from pretrain.settings import Limits
 from pretrain.training.program import make_program
+from pretrain.training.trials import EXCHANGE, GATHERS, LOSS, Trust
 from pretrain.training.trials.operation_trials import list_trials
-from pretrain.training.trials.trust import EXCHANGE, GATHERS, LOSS, Trust
 from pretrain.training.trials.trusted_program import trace_attention, try_attention, try_operation
 
 END = "_base"  # of the names of the configurations that are tried by default

@@ -34,7 +34,7 @@ from pretrain.training.cross_entropy import (
     token_cross_entropy,
 )
 from pretrain.training.program import Program
-from pretrain.training.trials.trust import EXCHANGE, GATHERS, LOSS
+from pretrain.training.trials import EXCHANGE, GATHERS, LOSS
 
 MAX_TARGETS = 64  # of a part of the loss
 MAX_LEAVES, MAX_LEAF_SIZE = 6, 1 << 20  # of the parameters whose gradients cross

@@ -25,8 +25,8 @@ from pretrain.processes.hang_notice import make_peers
 from pretrain.processes.watchdog import Watchdog
 from pretrain.training.memory.memory_check import check_memory
 from pretrain.training.program import Program
+from pretrain.training.trials import Trust
 from pretrain.training.trials.operation_trials import OperationTrial, list_trials
-from pretrain.training.trials.trust import Trust
 
 
 def make_trusted_program(

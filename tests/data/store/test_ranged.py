@@ -15,10 +15,10 @@ from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SentencePair
 from data.pipeline import Stream
 from data.store import ranged
+from data.store.manifest import BLOCK_BYTES
 from data.store.ranged import RANGE_BYTES, RangedArray
 from data.store.reader import Store
 from data.store.small_store import write_store
-from data.store.writer import BLOCK_BYTES
 from tests.store_files import generation_folder
 
 

@@ -12,8 +12,8 @@ import pytest
 from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SentencePair
 from data.pipeline import Stream
+from data.source import describe_omissions
 from data.store import salvage, writer
-from data.store.omissions import describe_omissions
 from data.store.reader import Store
 from data.store.small_store import write_store
 from tests.store_files import generation_folder

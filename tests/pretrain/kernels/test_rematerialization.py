@@ -21,7 +21,7 @@ from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
 from models.layers.norms import LayerNorm, RMSNorm, apply_layer_norm, apply_rms_norm
 from models.layers.ops import PLAIN
 from models.layers.ops import average_values as plain_average
-from pretrain.kernels.attention.plain.softmax import attend, average_values, repeat_bias
+from pretrain.kernels.attention.plain import attend, average_values, repeat_bias
 from pretrain.kernels.hash_dropout import drop_by_hash as drop_by_hash
 from pretrain.kernels.model_hooks import OPS
 from pretrain.kernels.rematerialization import recompute_in_backward

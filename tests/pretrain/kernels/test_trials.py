@@ -20,7 +20,7 @@ from models.layers.relative.distance_bias import DistanceBias, TextScores
 from pretrain.config import Mesh
 from pretrain.kernels.attention.choice import AttentionCall, AttentionKernel
 from pretrain.kernels.attention.chunk.chunk_shards import attend_with_chunks
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.attention.row.sharded import attend_with_rows
 from pretrain.kernels.attention.splash.splash_attention import attend_with_splash
 from pretrain.kernels.hash_dropout import drop_by_hash, drop_on_shard

@@ -24,7 +24,7 @@ from pretrain.kernels.attention.choice import (
     AttentionRules,
     make_attend,
 )
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.attention.row.sharded import attend_with_rows, find_row_obstacle
 from pretrain.mesh.sharding import make_mesh
 from pretrain.settings import AttentionChoice

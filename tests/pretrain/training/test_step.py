@@ -17,10 +17,10 @@ from models.layers.ops import leave_unchanged
 from pretrain.config import Adafactor, Mesh
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.mesh.gradient_exchange import (
+    cast_params,
     find_exchange_obstacle,
     make_gradient_exchange,
 )
-from pretrain.mesh.precision import cast_params
 from pretrain.mesh.sharding import (
     format_path,
     make_batch_sharding,

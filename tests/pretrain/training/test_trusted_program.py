@@ -24,21 +24,27 @@ from pretrain.kernels.attention.choice import (
     AttentionKernel,
     has_kernels,
 )
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.kernels.trials.comparison import Verdict
 from pretrain.kernels.trials.kernel_trust import RememberedTrust
 from pretrain.kernels.trials.trial_memory import TrialMemory
 from pretrain.mesh.sharding import make_mesh
 from pretrain.training.program import choose_program, make_program
-from pretrain.training.trials import operation_trials, trusted_program
+from pretrain.training.trials import (
+    EXCHANGE,
+    GATHERS,
+    LOSS,
+    Trust,
+    operation_trials,
+    trusted_program,
+)
 from pretrain.training.trials.operation_trials import (
     compare_exchange,
     compare_gathers,
     compare_loss,
     select_leaves,
 )
-from pretrain.training.trials.trust import EXCHANGE, GATHERS, LOSS, Trust
 from pretrain.training.trials.trusted_program import agree, make_trusted_program
 from tests.pretrain.conftest import RUNS
 

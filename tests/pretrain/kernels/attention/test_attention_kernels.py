@@ -21,7 +21,7 @@ from pretrain.kernels.attention.cudnn_attention import (
     distinguish_scale,
     find_cudnn_obstacle,
 )
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.attention.splash import splash_attention
 from pretrain.kernels.attention.splash.splash_attention import (
     attend_with_splash,

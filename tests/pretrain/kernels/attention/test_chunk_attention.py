@@ -25,7 +25,7 @@ from pretrain.kernels.attention.chunk.chunk_shards import (
     attend_with_chunks,
     find_chunk_obstacle,
 )
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.hash_dropout import drop_on_shard
 from pretrain.mesh.sharding import BATCH, make_mesh
 from pretrain.plan.pallas_calls import count_kernel_bytes

@@ -23,7 +23,7 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
 from pretrain.kernels.attention.choice import make_attend
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.attention.row.call import attend_local_rows
 from pretrain.kernels.attention.row.dropped_weights import make_keep_tile
 from pretrain.kernels.attention.row.sharded import attend_with_rows, find_row_obstacle

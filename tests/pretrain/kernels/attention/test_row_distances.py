@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from models.layers.masks import Mask
 from models.layers.relative.distance_bias import DistanceBias, TextScores
 from pretrain.config import Mesh
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.attention.row.call import attend_local_rows
 from pretrain.kernels.attention.row.sharded import attend_with_rows
 from pretrain.mesh.sharding import make_mesh

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from models.layers.masks import Mask, make_causal_mask
 from models.layers.relative.distance_bias import TextScores
 from pretrain.config import Mesh
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.attention.row.call import attend_local_rows
 from pretrain.kernels.attention.row.sharded import attend_with_rows, find_row_obstacle
 from pretrain.kernels.attention.row.squares import list_squares

@@ -1,15 +1,17 @@
-"""Local copies of remote token stores."""
+"""What this machine keeps of stores in the user's cache: copies of remote files, passed checks."""
 
+import contextlib
 import hashlib
 import json
 import os
 import pathlib
 import shutil
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from data.source import MANIFEST_FILE
 from data.store.atomic import open_scratch_folder
 from data.store.checksums import verify_files
-from data.store.writer import MANIFEST_FILE
 
 
 def find_cache(name: str) -> pathlib.Path:
@@ -48,3 +50,36 @@ def copy_to_cache(
             if not (cache / key / MANIFEST_FILE).exists():  # another process may have been first
                 raise
     return cache / key
+
+
+def check_once(
+    kind: str,
+    folder: pathlib.Path,
+    names: Iterable[str],
+    facts: Any,
+    check: Callable[[], None],
+) -> None:
+    """Run a check that raises an error, unless these files have passed it.
+
+    The result is cached for the path, sizes, inodes and modification times of the files.
+
+    Args:
+      kind: name of the check.
+      folder: folder of the files.
+      names: names of the files that the check reads.
+      facts: what else the result depends on, as JSON.
+      check: raises an error if a file is wrong.
+    """
+    stats = [(folder / name).stat() for name in sorted(names)]
+    state = [str(folder.resolve()), facts]
+    state += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
+    digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32]
+    # Without a cache, or a home for it, all files are read each time.
+    with contextlib.suppress(OSError, RuntimeError):
+        if (find_cache(kind) / digest).exists():
+            return
+    check()
+    with contextlib.suppress(OSError, RuntimeError):
+        mark = find_cache(kind) / digest
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from data.images.image_store import ImageRequest, write_image_store
 from data.objectives import Classification
-from data.store import split_checks
+from data.store import split as split_file
 from data.store.kinds import open_source
 from data.store.reader import Store
 from data.store.split import Split
@@ -117,12 +117,12 @@ def test_any_changed_offset_is_refused_or_leaves_sound_offsets(data, block):
     split = Split(np.zeros(total, "<u2"), documents, sentences, ())
     name = "documents.bin" if changed is documents else "(sentences|documents).bin"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(split_checks, "BLOCK_NUMBERS", block)
+        patch.setattr(split_file, "BLOCK_NUMBERS", block)
         if is_sound:
-            split_checks.check_split(FOLDER, split, 0)
+            split_file.check_split(FOLDER, split, 0)
         else:
             with pytest.raises(ValueError, match=f"^folder/{name}: "):
-                split_checks.check_split(FOLDER, split, 0)
+                split_file.check_split(FOLDER, split, 0)
 
 
 @pytest.mark.parametrize("value", [2, 1e9, -3, 0.5, np.nan, np.inf])
@@ -181,10 +181,10 @@ def test_a_wrong_offset_is_not_salvaged(copy):
 
 def test_a_large_store_is_checked_once(copy, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(split_checks, "FEW_NUMBERS", 0)
+    monkeypatch.setattr(split_file, "FEW_NUMBERS", 0)
     Store.open(copy).open_split("train")
     with monkeypatch.context() as patch:
-        patch.setattr(split_checks, "check_split", lambda *_: pytest.fail("read twice"))
+        patch.setattr(split_file, "check_split", lambda *_: pytest.fail("read twice"))
         Store.open(copy).open_split("train")
     documents = read_numbers(copy, "train/documents.bin")
     documents[5] = 10**9
@@ -200,6 +200,6 @@ def test_a_large_store_opens_without_a_home(copy, monkeypatch, error):
     def fail(name):
         raise error("no home")
 
-    monkeypatch.setattr(split_checks, "FEW_NUMBERS", 0)
-    monkeypatch.setattr("data.store.marks.find_cache", fail)
+    monkeypatch.setattr(split_file, "FEW_NUMBERS", 0)
+    monkeypatch.setattr("data.store.user_cache.find_cache", fail)
     assert len(Store.open(copy).open_split("train").tokens)

@@ -12,10 +12,9 @@ from models.layers.cache import DecodingStep
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.ops import drop_values
+from pretrain.kernels.attention import plain
 from pretrain.kernels.attention.choice import choose_plain_attend
-from pretrain.kernels.attention.plain import attention_parts
-from pretrain.kernels.attention.plain.attention_parts import attend_in_parts
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend, attend_in_parts
 from pretrain.kernels.hash_dropout import drop_by_hash
 from pretrain.mesh.sharding import AXES
 
@@ -59,7 +58,7 @@ WHOLE = {
 
 @pytest.fixture
 def splits_all(monkeypatch):
-    monkeypatch.setattr(attention_parts, "MIN_MULTIPLICATIONS", 0)
+    monkeypatch.setattr(plain, "MIN_MULTIPLICATIONS", 0)
 
 
 def find_scored_rows(function, *arrays):

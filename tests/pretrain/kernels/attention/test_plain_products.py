@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from models.layers import ops
-from pretrain.kernels.attention.plain.softmax import attend
+from pretrain.kernels.attention.plain import attend
 
 B, L, M, H, K = 2, 5, 7, 3, 4
 TYPES = {"float32": (jnp.float32, 1e-5), "bfloat16": (jnp.bfloat16, 2**-7)}

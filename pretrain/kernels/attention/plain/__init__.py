@@ -1,1 +1,0 @@
-"""The plain equations of attention, in the fastest way that XLA has."""
