@@ -72,10 +72,8 @@ def check_split_once(
     """Check a split as `check_split`, unless it is large and its files have passed.
 
     Args:
-      folder: folder of the generation.
       name: train or heldout.
       files: {name: entry of the manifest} of the store's files.
-      split: the split.
       num_classes: number of classes of its labels or tags; 0 for scores.
     """
     check = functools.partial(check_split, folder / name, split, num_classes)
@@ -90,8 +88,6 @@ def check_split(folder: pathlib.Path, split: Split, num_classes: int) -> None:
     """Check the offsets and the labels of a split.
 
     Args:
-      folder: folder of its files, for messages.
-      split: the split.
       num_classes: number of classes of its labels or tags; 0 for scores.
 
     Raises:

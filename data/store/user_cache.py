@@ -64,11 +64,7 @@ def check_once(
     The result is cached for the path, sizes, inodes and modification times of the files.
 
     Args:
-      kind: name of the check.
-      folder: folder of the files.
-      names: names of the files that the check reads.
       facts: what else the result depends on, as JSON.
-      check: raises an error if a file is wrong.
     """
     stats = [(folder / name).stat() for name in sorted(names)]
     state = [str(folder.resolve()), facts]
