@@ -99,47 +99,26 @@ MASKED = dict(length=32, max_predictions=6)
 CASES = {
     "bert": Case("bert", SentencePair(**MASKED)),
     "bert_packed": Case("bert", MaskedLm(**MASKED, rows="packed"), train=dict(microbatches=2)),
-    "bert_unrolled": Case(
-        "bert", MaskedLm(**MASKED, rows="documents"), model=dict(scan=False, remat=True)
-    ),
+    "bert_unrolled": Case("bert", MaskedLm(**MASKED, rows="documents"), model=dict(scan=False, remat=True)),
     "roberta": Case("roberta", MaskedLm(**MASKED, rows="sentences")),
     "albert": Case("albert", SentenceOrder(**MASKED), optimizer=LAMB),
     "electra": Case("electra", ReplacedToken(**MASKED, rows="packed")),
     "distilbert": Case("distilbert", MaskedLm(**MASKED, rows="documents")),
     "distillation": Case("bert", Distillation(**MASKED, rows="documents"), teacher=True),
-    "t5": Case(
-        "t5", SpanCorruption(inputs=40), optimizer=Adafactor(learning_rate=0.1, warmup_steps=1)
-    ),
-    "t5_v1_1": Case(
-        "t5_v1_1",
-        PrefixLm(length=40),
-        optimizer=dataclasses.replace(ADAMW, scale_by_param_rms=True),
-        model=dict(remat=True),
-    ),
+    "t5": Case("t5", SpanCorruption(inputs=40), optimizer=Adafactor(learning_rate=0.1, warmup_steps=1)),
+    "t5_v1_1": Case("t5_v1_1", PrefixLm(length=40), optimizer=dataclasses.replace(ADAMW, scale_by_param_rms=True), model=dict(remat=True)),
     "t5_text2text": Case("t5", Text2Text(length=40, target_length=30), store="answers"),
     "bart": Case("bart", Denoising(length=40)),
-    "marian": Case(
-        "marian",
-        Seq2Seq(length=40, target_length=40),
-        store="pairs",
-        train=dict(label_smoothing=0.1),
-    ),
+    "marian": Case("marian", Seq2Seq(length=40, target_length=40), store="pairs", train=dict(label_smoothing=0.1)),
     "gpt": Case("gpt", CausalLm(length=40, end_of_text=False)),
     "gpt2": Case("gpt2", CausalLm(length=40)),
     "gpt3": Case("gpt2", CausalLm(length=40), model=dict(window=5)),
     "bert_classifier": Case("bert_classifier", Classification(length=40), store="labels"),
     "electra_classifier": Case("electra_classifier", Classification(length=40), store="labels"),
     "tagger": Case("bert", Tagging(length=40), store="tags", head=TaggerConfig),
-    "span_reader": Case(
-        "roberta",
-        AnswerSpan(length=40, question=12, stride=4, separators=2),
-        store="questions",
-        head=SpanReaderConfig,
-    ),
-    "multiple_choice": Case(
-        "distilbert", MultipleChoice(length=40, choices=2), store="choices", head=ChoiceConfig
-    ),
-}
+    "span_reader": Case("roberta", AnswerSpan(length=40, question=12, stride=4, separators=2), store="questions", head=SpanReaderConfig),
+    "multiple_choice": Case("distilbert", MultipleChoice(length=40, choices=2), store="choices", head=ChoiceConfig),
+}  # fmt: skip
 
 
 # ---- a run -------------------------------------------------------------------

@@ -37,22 +37,12 @@ def test_check_names_the_violation():
     }
     batch_spec.check_batch(good, objective, 4)
     for changed, message in (
-        (
-            {**good, "extra": good["labels"]},
-            r"missing \[\], not in its batch spec: \['extra'\]",
-        ),
-        (
-            {key: good[key] for key in good if key != "label_weights"},
-            r"missing \['label_weights'\]",
-        ),
-        (
-            {**good, "labels": good["labels"].astype(np.int64)},
-            r"labels is int64\[4, 3\], the batch spec says int32\[4, 3\]",
-        ),
-        (
-            {**good, "token_ids": good["token_ids"][:3]},
-            r"token_ids is int32\[3, 16\], the batch spec says int32\[4, 16\]",
-        ),
-    ):
+        ({**good, "extra": good["labels"]}, r"missing \[\], not in its batch spec: \['extra'\]"),
+        ({key: good[key] for key in good if key != "label_weights"}, r"missing \['label_weights'\]"),
+        ({**good, "labels": good["labels"].astype(np.int64)},
+         r"labels is int64\[4, 3\], the batch spec says int32\[4, 3\]"),
+        ({**good, "token_ids": good["token_ids"][:3]},
+         r"token_ids is int32\[3, 16\], the batch spec says int32\[4, 16\]"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             batch_spec.check_batch(changed, objective, 4)

@@ -152,26 +152,17 @@ def test_shares_become_whole_rows_or_are_refused():
         ((MixedPart("a", CausalLm()), MixedPart("B", CausalLm())), "the part 'B'"),
         ((MixedPart("a", CausalLm()), MixedPart("b/c", CausalLm())), "small letters"),
         ((MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), share=0)), "b: share=0"),
-        (
-            (MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), share=float("nan"))),
-            "b: share=nan",
-        ),
-        (
-            (MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), loss_weight=-1)),
-            "b: loss_weight=-1",
-        ),
+        ((MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), share=float("nan"))), "b: share=nan"),
+        ((MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), loss_weight=-1)), "b: loss_weight=-1"),
         (tuple(MixedPart(name, CausalLm(), loss_weight=0.0) for name in "ab"), "above 0"),
-        (
-            (MixedPart("a", CausalLm()), MixedPart("loss", CausalLm())),
-            "not one of loss, perplexity",
-        ),
+        ((MixedPart("a", CausalLm()), MixedPart("loss", CausalLm())), "not one of loss, perplexity"),
         ((MixedPart("a", CausalLm()), "b"), "are MixedParts, not"),
         ((MixedPart("a", CausalLm()), MixedPart("b", Classification())), "b learns from labelled"),
         ((MixedPart("a", CausalLm()), MixedPart("b", Text2Text())), "b learns from labelled"),
         (tuple(MixedPart(f"a{i}", CausalLm()) for i in range(33)), "33 parts: at most 32"),
         ((MixedPart("a", CausalLm()), MixedPart("b", CausalLm(order="lanes"))), "b: order=lanes"),
     ],
-)
+)  # fmt: skip
 def test_parts_that_make_no_mixture_are_refused(parts, message):
     with pytest.raises(ValueError, match=message):
         Mixed(parts)

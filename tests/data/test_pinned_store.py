@@ -23,15 +23,9 @@ from tests.pinned import check_pinned, hash_files, make_vocabularies
 
 WORDS = "The quick reader, left words. A cloze test; is it 10 or 100 gaps? naïve Straße 東京 — 🙂 unseen ჯ the, them.".split()
 VOCABULARIES = (
-    "unigram",
-    "bpe",
-    "t5",
-    "wordpiece",
-    "byte_bpe",
-    "word_bpe",
-    "tokenizer_json",
+    "unigram", "bpe", "t5", "wordpiece", "byte_bpe", "word_bpe", "tokenizer_json",
     "albert_json",
-)
+)  # fmt: skip
 
 
 def make_sentence(i: int) -> str:

@@ -338,12 +338,8 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
         (Data(objective=good.objective, prefetch=-1), 0, "data.prefetch=-1"),
         (good, -1, "seed -1"),
         (Data(objective=SpanCorruption()), 0, "span_corruption needs the special token"),
-        (
-            Data(objective=MaskedLm(8000, 2000, rows="windows")),
-            0,
-            "the train split .* fewer than the 7998 of",
-        ),
-    ):
+        (Data(objective=MaskedLm(8000, 2000, rows="windows")), 0, "the train split .* fewer than the 7998 of"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             Stream(store, data, seed=seed)
     stream = Stream(store, good)

@@ -129,16 +129,9 @@ def change_lease():
 
 
 KINDS = {
-    "kill": die,
-    "wait": wait,
-    "stop": stop,
-    "full": fill,
-    "hang": hang,
-    "slow": slow,
-    "gone": put_a_file,
-    "term": term,
-    "twice": twice,
-}
+    "kill": die, "wait": wait, "stop": stop, "full": fill, "hang": hang, "slow": slow,
+    "gone": put_a_file, "term": term, "twice": twice,
+}  # fmt: skip
 
 
 def during_compile(_, befall):
@@ -259,16 +252,10 @@ def before_deleting(number, befall):
 
 
 MOMENTS = {
-    "compile": during_compile,
-    "data": in_data,
-    "step": in_step,
-    "last": in_step,
-    "evaluate": in_evaluation,
-    "save": before_save,
-    "finish": before_its_name,
-    "delete": before_deleting,
-    "saved": after_save,
-}
+    "compile": during_compile, "data": in_data, "step": in_step, "last": in_step,
+    "evaluate": in_evaluation, "save": before_save, "finish": before_its_name,
+    "delete": before_deleting, "saved": after_save,
+}  # fmt: skip
 
 
 def cause_fault(word):

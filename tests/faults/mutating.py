@@ -5,34 +5,12 @@ import json
 import random
 
 NUMBERS = (
-    0,
-    -1,
-    1,
-    2,
-    1 << 31,
-    1 << 32,
-    1 << 63,
-    1 << 64,
-    10**40,
-    0.5,
-    -1e308,
-    1e-320,
-    4_000_000_000,
-)
+    0, -1, 1, 2, 1 << 31, 1 << 32, 1 << 63, 1 << 64, 10**40, 0.5, -1e308, 1e-320, 4_000_000_000,
+)  # fmt: skip
 TEXTS = ("", "x", "\0", "\x1b[31m", "a\nb", "../../etc/passwd", "/dev/zero", "\ud800", "数学", "(a|aa)+$", "x" * 5000, "1e999", "NaN")  # fmt: skip
 VALUES = (
-    *NUMBERS,
-    *TEXTS,
-    None,
-    True,
-    False,
-    [],
-    {},
-    [[]],
-    {"": None},
-    [0] * 300,
-    {"a": {"a": []}},
-)
+    *NUMBERS, *TEXTS, None, True, False, [], {}, [[]], {"": None}, [0] * 300, {"a": {"a": []}},
+)  # fmt: skip
 TOKENS = (b"1e999", b"NaN", b"-Infinity", b"null", b"[[[[", b'"', b"\\", b"\\ud800", b"{", b"}", b"]", b",", b"0", b"9" * 40, b"\xff\xfe", b"\0", b"\n", b"\xed\xa0\x80", b"4000000000")  # fmt: skip
 
 

@@ -52,18 +52,10 @@ CASES = {
     "longer rows": (change_model(length=64), None),
     "layers apart": (change_model(scan=False), None),
     "another optimizer": (lambda run: dataclasses.replace(run, optimizer=Adafactor()), None),
-    "GPT": (
-        change_family(GptConfig, CausalLm(length=32, end_of_text=False), vocab=128, length=32),
-        None,
-    ),
-    "T5": (
-        change_family(
-            T5Config, SpanCorruption(inputs=32), vocab=128, decoder_depth=2, head_width=4
-        ),
-        None,
-    ),
+    "GPT": (change_family(GptConfig, CausalLm(length=32, end_of_text=False), vocab=128, length=32), None),
+    "T5": (change_family(T5Config, SpanCorruption(inputs=32), vocab=128, decoder_depth=2, head_width=4), None),
     "ALBERT": (change_family(AlbertConfig, vocab=128, length=32, embedding=16), None),
-}
+}  # fmt: skip
 
 
 @pytest.mark.held_by(3)

@@ -17,27 +17,15 @@ import pytest
 # Calls that would execute or write what a file contains. A configuration in Python is code by design,
 # and belongs to the user.
 MODULES = {
-    "pickle",
-    "cPickle",
-    "dill",
-    "cloudpickle",
-    "joblib",
-    "shelve",
-    "marshal",
-    "yaml",
-    "torch",
+    "pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml", "torch",
     "zipfile",
-}
+}  # fmt: skip
 NAMES = {"eval", "exec", "compile", "__import__"}
 ATTRIBUTES = {"extractall", "extract", "unpack_archive", "exec_module"}
 MODULE_CALLS = {
-    ("np", "load"),
-    ("numpy", "load"),
-    ("os", "system"),
-    ("os", "popen"),
-    ("torch", "load"),
+    ("np", "load"), ("numpy", "load"), ("os", "system"), ("os", "popen"), ("torch", "load"),
     ("pickle", "loads"),
-}
+}  # fmt: skip
 KEYWORDS = {"shell", "allow_pickle", "trust_remote_code"}
 ALLOWED = {
     ("pretrain/config.py", "exec_module"),
@@ -93,22 +81,12 @@ def header_beyond_the_file(trap):
 
 
 CRAFTED = {
-    "pkl": make_pickle,
-    "npy": make_array,
-    "tar.gz": make_tar,
-    "zip": make_zip,
-    "yaml": make_yaml,
-    "safetensors": huge_header,
-}
+    "pkl": make_pickle, "npy": make_array, "tar.gz": make_tar, "zip": make_zip,
+    "yaml": make_yaml, "safetensors": huge_header,
+}  # fmt: skip
 HARMFUL = (
-    make_pickle,
-    make_array,
-    make_tar,
-    make_zip,
-    make_yaml,
-    huge_header,
-    header_beyond_the_file,
-)
+    make_pickle, make_array, make_tar, make_zip, make_yaml, huge_header, header_beyond_the_file,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -213,14 +191,9 @@ def test_the_source_has_nothing_that_executes_or_unpacks(root, record_property):
 @pytest.mark.parametrize(
     "code",
     [
-        "import pickle",
-        "from torch import load",
-        "eval('1')",
-        "a.extractall('.')",
-        "run('ls', shell=True)",
-        "np.load('x')",
-        "os.system('ls')",
+        "import pickle", "from torch import load", "eval('1')", "a.extractall('.')",
+        "run('ls', shell=True)", "np.load('x')", "os.system('ls')",
     ],
-)
+)  # fmt: skip
 def test_the_scan_of_the_source_finds_forbidden_calls(code):
     assert list(find_harm("x.py", ast.parse(code)))

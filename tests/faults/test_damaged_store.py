@@ -9,6 +9,7 @@ import pytest
 
 from data.store.reader import Store
 from pretrain.__main__ import main
+from tests.command import split_words
 from tests.store_files import generation_folder
 
 
@@ -80,15 +81,10 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
     tokens = generation_folder(copy) / "train" / "tokens.bin"
     whole = tokens.read_bytes()
     tokens.write_bytes(bytes([whole[0] ^ 4]) + whole[1:])
-    words = [
-        "train",
-        path,
-        "--workdir",
-        workdir,
-        f"data.store={copy}",
-        "data.on_corrupt=skip",
+    words = split_words(
+        f"train {path} --workdir {workdir} data.store={copy} data.on_corrupt=skip",
         "evaluate.every=0",
-    ]
+    )
     assert "or leave the damaged documents out with data.on_corrupt=skip" in refused(
         *words, "data.on_corrupt=refuse"
     )

@@ -67,18 +67,10 @@ def below_a_dangling_link(folder):
 
 
 PLACES = (
-    a_dangling_link,
-    below_a_dangling_link,
-    a_file,
-    below_a_file,
-    somebody_elses_folder,
-    somebody_elses_checkpoints,
-    somebody_elses_vocabulary,
-    somebody_elses_metrics,
-    somebody_elses_source,
-    make_unwritable,
-    unwritable_though_it_is_there,
-)
+    a_dangling_link, below_a_dangling_link, a_file, below_a_file, somebody_elses_folder,
+    somebody_elses_checkpoints, somebody_elses_vocabulary, somebody_elses_metrics,
+    somebody_elses_source, make_unwritable, unwritable_though_it_is_there,
+)  # fmt: skip
 
 
 @pytest.mark.held_by(4)
@@ -96,16 +88,10 @@ def test_an_unsuitable_workdir_is_refused(configured, refused, tmp_path, record_
 @pytest.mark.parametrize(
     "leftover",
     [
-        "checkpoints",
-        ".config.json.part-0123abcd",
-        "goodput.json",
-        "compiled",
-        "pinned",
-        "lost+found",
-        ".preflight-0-1-2",
-        "run.log",
+        "checkpoints", ".config.json.part-0123abcd", "goodput.json", "compiled", "pinned",
+        "lost+found", ".preflight-0-1-2", "run.log",
     ],
-)
+)  # fmt: skip
 def test_files_of_a_killed_start_or_a_shell_do_not_prevent_a_start(tmp_path, leftover):
     from pretrain.workdir.check import check_workdir_path
 

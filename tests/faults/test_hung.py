@@ -20,13 +20,9 @@ FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 
 # The limit under test; all other limits are too long to matter.
 LIMITS = [
-    "watchdog.start=100",
-    "watchdog.compile=100",
-    "watchdog.data=100",
-    "watchdog.step=100",
-    "watchdog.evaluate=100",
-    "watchdog.save=100",
-]
+    "watchdog.start=100", "watchdog.compile=100", "watchdog.data=100", "watchdog.step=100",
+    "watchdog.evaluate=100", "watchdog.save=100",
+]  # fmt: skip
 # {fault: (the part that the watchdog names, the function that hangs, the newest checkpoint afterwards)}
 HANGS = {
     "hang:step:5": ("step", "log_step", 4),

@@ -13,6 +13,7 @@ import pytest
 
 from pretrain.workdir import metrics_file
 from tests import forks
+from tests.command import split_words
 
 ROOT = pathlib.Path(__file__).parents[2]
 LISTEN = "0A"  # the state of /proc/net/tcp
@@ -114,15 +115,10 @@ def test_a_local_run_listens_on_loopback_only(
     if renamed and not rename:
         pytest.skip("the machine's name cannot be changed for one process here")
     workdir = tmp_path / "run"
-    words = [
-        "train",
-        configured("bert")[0],
-        "--workdir",
-        workdir,
-        "mesh.data=2",
-        "train.steps=100000",
+    words = split_words(
+        f"train {configured('bert')[0]} --workdir {workdir} mesh.data=2 train.steps=100000",
         "evaluate.every=0",
-    ]
+    )
     program = ["-c", rename + RUN] if renamed else ["-m", "pretrain"]
     run = forks.Popen(
         [sys.executable, *program, "local", "2", *map(str, words)],

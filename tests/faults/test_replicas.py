@@ -21,6 +21,7 @@ from pretrain.mesh.replica_check import ReplicaCheck, ReplicaMismatch
 from pretrain.mesh.sharding import make_mesh
 from pretrain.training import loop as module
 from pretrain.training.optimizers import allow_promotion
+from tests.command import split_words
 
 
 def flip_leaf_bit(leaf, device, bit=0, place=0):
@@ -159,13 +160,9 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
 
     monkeypatch.setattr(module, "make_program", make_faulty_program)
     monkeypatch.setattr(jax, "transfer_guard", lambda kind: module.contextlib.nullcontext())
-    words = [
-        "train",
-        str(configured("bert")[0]),
-        "--workdir",
-        str(tmp_path / "run"),
-        "evaluate.every=0",
-    ]
+    words = split_words(
+        f"train {configured('bert')[0]} --workdir {tmp_path / 'run'} evaluate.every=0"
+    )
     assert main(words) == 3
     (error_line,) = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")
@@ -200,12 +197,10 @@ def test_sound_devices_are_never_named(whole, configured, tmp_path, record_prope
         for axis, size in zip(("data", "fsdp", "model", "sequence"), sizes, strict=True)
     ]
     words = [
-        "train",
-        str(configured(name)[0]),
-        "--workdir",
-        str(tmp_path / "run"),
-        "evaluate.every=0",
-        "guard.replicas=1",
+        *split_words(
+            f"train {configured(name)[0]} --workdir {tmp_path / 'run'} evaluate.every=0",
+            "guard.replicas=1",
+        ),
         *mesh,
     ]
     assert main(words) == 0
@@ -243,15 +238,10 @@ def test_both_hosts_leave_and_name_the_device_of_one(whole, configured, tmp_path
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [
-        "train",
-        str(configured("bert")[0]),
-        "--workdir",
-        str(tmp_path / "run"),
-        "evaluate.every=0",
-        "mesh.data=4",
-        "train.stop_at_step=4",
-    ]
+    words = split_words(
+        f"train {configured('bert')[0]} --workdir {tmp_path / 'run'} evaluate.every=0",
+        "mesh.data=4 train.stop_at_step=4",
+    )
     words += ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process"]
     env = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",

@@ -11,6 +11,7 @@ import time
 
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
+from tests.command import split_words
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -24,17 +25,10 @@ def make_command(configured, workdir):
         "mesh.data=2",
     ]
     return [
-        sys.executable,
-        "-m",
-        "pretrain",
-        "local",
-        "--restarts",
-        "3",
-        "2",
-        "train",
-        str(configured("bert")[0]),
-        "--workdir",
-        str(workdir),
+        *split_words(
+            f"{sys.executable} -m pretrain local --restarts 3 2 train {configured('bert')[0]}",
+            f"--workdir {workdir}",
+        ),
         *steps,
     ]
 

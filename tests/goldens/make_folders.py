@@ -14,42 +14,18 @@ from tokenizers import pre_tokenizers
 
 HERE = pathlib.Path(__file__).parent
 WORDS = [
-    "the",
-    "a",
-    "cloze",
-    "is",
-    "test",
-    "in",
-    "which",
-    "words",
-    "are",
-    "left",
-    "out",
-    "of",
-    "text",
-    "reader",
-    "gaps",
-    ".",
-]
+    "the", "a", "cloze", "is", "test", "in", "which", "words", "are", "left", "out", "of",
+    "text", "reader", "gaps", ".",
+]  # fmt: skip
 LETTERS = "abcdefghijklmnopqrstuvwxyz."
 BERT = dict(
-    vocab_size=48,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=16,
-    max_position_embeddings=24,
-)
+    vocab_size=48, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=16, max_position_embeddings=24,
+)  # fmt: skip
 T5 = dict(
-    vocab_size=150,
-    d_model=8,
-    d_kv=3,
-    d_ff=12,
-    num_layers=2,
-    num_decoder_layers=3,
-    num_heads=2,
+    vocab_size=150, d_model=8, d_kv=3, d_ff=12, num_layers=2, num_decoder_layers=3, num_heads=2,
     decoder_start_token_id=0,
-)
+)  # fmt: skip
 GPT = dict(n_embd=8, n_layer=2, n_head=2, n_positions=24)
 ROBERTA = BERT | dict(
     vocab_size=280, max_position_embeddings=26, type_vocab_size=1, layer_norm_eps=1e-5

@@ -23,37 +23,20 @@ BYTES = BERT | dict(
     vocab_size=280, max_position_embeddings=50, type_vocab_size=1, layer_norm_eps=1e-5
 )
 T5 = dict(
-    vocab_size=160,
-    d_model=16,
-    d_kv=6,
-    d_ff=24,
-    num_layers=2,
-    num_decoder_layers=3,
-    num_heads=2,
-    decoder_start_token_id=0,
-    dropout_rate=0.0,
-)
+    vocab_size=160, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_decoder_layers=3,
+    num_heads=2, decoder_start_token_id=0, dropout_rate=0.0,
+)  # fmt: skip
 GPT = dict(
     n_embd=16, n_layer=2, n_head=2, n_positions=48, embd_pdrop=0.0, resid_pdrop=0.0, attn_pdrop=0.0
 )
 DISTILBERT = dict(
-    vocab_size=64,
-    dim=16,
-    n_layers=2,
-    n_heads=2,
-    hidden_dim=24,
-    max_position_embeddings=48,
-    dropout=0.0,
-    attention_dropout=0.0,
-)
+    vocab_size=64, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=48,
+    dropout=0.0, attention_dropout=0.0,
+)  # fmt: skip
 SIDES = dict(
-    encoder_layers=2,
-    decoder_layers=3,
-    encoder_attention_heads=2,
-    decoder_attention_heads=2,
-    encoder_ffn_dim=24,
-    decoder_ffn_dim=24,
-)
+    encoder_layers=2, decoder_layers=3, encoder_attention_heads=2, decoder_attention_heads=2,
+    encoder_ffn_dim=24, decoder_ffn_dim=24,
+)  # fmt: skip
 WRITER = SIDES | dict(d_model=16, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
 BART = WRITER | dict(
     vocab_size=280,

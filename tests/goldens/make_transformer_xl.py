@@ -24,20 +24,9 @@ from transformers.models.deprecated.transfo_xl import (
 
 HERE = pathlib.Path(__file__).parent
 SHAPE = dict(
-    vocab_size=48,
-    cutoffs=[12, 30],
-    d_model=16,
-    d_embed=16,
-    n_head=3,
-    d_head=6,
-    d_inner=28,
-    n_layer=2,
-    mem_len=7,
-    div_val=1,
-    clamp_len=-1,
-    same_length=False,
-    dropout=0.0,
-)
+    vocab_size=48, cutoffs=[12, 30], d_model=16, d_embed=16, n_head=3, d_head=6, d_inner=28,
+    n_layer=2, mem_len=7, div_val=1, clamp_len=-1, same_length=False, dropout=0.0,
+)  # fmt: skip
 CASES = {
     # As the standard model of WikiText-103.
     "transformer_xl": SHAPE,

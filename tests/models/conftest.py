@@ -3,22 +3,19 @@
 import dataclasses
 import functools
 import importlib.util
-import inspect
 import json
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import build
-from models.config.base import ImageConfig
 from models.config.transformer_xl import Clusters
 from models.config.vit import VitConfig
 from models.layers.layer_layout import unflatten_params
 from pretrain.convert import name_map
 from pretrain.families import FAMILIES
+from tests.tiny import compute_shapes, fit_sizes
 
 SIZES = {
     "vocab": 50,
@@ -56,13 +53,8 @@ SIZES = {
 }
 
 
-def make_tiny(kind):
-    """Return a configuration of a family with the `SIZES` that it has."""
-    return kind(**{f.name: SIZES[f.name] for f in dataclasses.fields(kind) if f.name in SIZES})
-
-
-SIZES["teacher"] = make_tiny(VitConfig)
-TINY = {name: make_tiny(family.config) for name, family in FAMILIES.items()}
+SIZES["teacher"] = fit_sizes(VitConfig, SIZES)
+TINY = {name: fit_sizes(family.config, SIZES) for name, family in FAMILIES.items()}
 # A first layer, two groups of a local and a global one, and a local one.
 TINY["modernbert"] = dataclasses.replace(TINY["modernbert"], depth=6, global_every=2)
 
@@ -72,21 +64,7 @@ def make_model(config):
     """Return (module, random parameters) in which no bias is 0 and no scale 1; from NumPy, so
     nothing is compiled.
     """
-    model, ids = build(config), jnp.ones((1, 4), jnp.int32)
-    arguments = {"token_ids": ids, "attention_mask": ids > 0, "labels": ids}
-    if config.characters:
-        arguments["token_ids"] = jnp.ones((1, 4, config.characters), jnp.int32)
-    arguments |= {f"encoder_{key}": value for key, value in arguments.items()}
-    if isinstance(config, ImageConfig):
-        shape = 1, config.image_size, config.image_size, config.channels
-        arguments["pixels"] = jnp.zeros(shape, jnp.uint8)
-    named = inspect.signature(type(model).__call__).parameters
-    read = {
-        key: arguments[key]
-        for key, one in named.items()
-        if one.default is one.empty and key != "self"
-    }
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), **read))["params"]
+    model, shapes = compute_shapes(config)
     rng = np.random.default_rng(0)
 
     def draw_leaf(path, leaf):

@@ -24,12 +24,8 @@ VALID = np.arange(9) < np.array([[9], [6]])
 TOKENS = np.where(VALID, np.random.default_rng(0).integers(5, 50, VALID.shape), 0).astype(np.int32)
 TARGETS = np.random.default_rng(1).integers(5, 50, (2, 7)).astype(np.int32)
 FAMILY = [
-    ("bert", True),
-    ("albert", True),
-    ("electra", True),
-    ("distilbert", False),
-    ("gpt2", True),
-]
+    ("bert", True), ("albert", True), ("electra", True), ("distilbert", False), ("gpt2", True),
+]  # fmt: skip
 FAMILY += [("t5", True), ("bart", False), ("transformer", True)]
 
 

@@ -15,17 +15,10 @@ from pretrain.convert.pretrained import CONVERTERS
 from pretrain.training.losses import find_loss
 
 OBJECTIVES = {
-    "bert": "sentence_pair",
-    "roberta": "masked_lm",
-    "albert": "sentence_order",
-    "electra": "replaced_token",
-    "t5": "span_corruption",
-    "openai-gpt": "causal_lm",
-    "gpt2": "causal_lm",
-    "marian": "seq2seq",
-    "bart": "denoising",
-    "distilbert": "masked_lm",
-}
+    "bert": "sentence_pair", "roberta": "masked_lm", "albert": "sentence_order",
+    "electra": "replaced_token", "t5": "span_corruption", "openai-gpt": "causal_lm",
+    "gpt2": "causal_lm", "marian": "seq2seq", "bart": "denoising", "distilbert": "masked_lm",
+}  # fmt: skip
 OF_ROW = {
     "bert": "next",
     "roberta": "pooled",

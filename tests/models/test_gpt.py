@@ -16,7 +16,6 @@ from models.config.gpt3 import Gpt3Config
 from models.gpt2 import make_scaled_layer
 from models.layers.masks import make_causal_mask
 from models.layers.ops import PLAIN, attend
-from pretrain.config import load
 
 TOKENS = np.random.default_rng(0).integers(1, 50, (3, 12)).astype(np.int32)
 SHAPE = dict(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
@@ -34,51 +33,7 @@ def init_params(config):
     return build(config).init(jax.random.key(0), jnp.ones((1, 2), jnp.int32))["params"]
 
 
-def count_parameters(config):
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: init_params(config))))
-
-
 # ---- sizes -----------------------------------------------------------------------
-
-
-def test_published_sizes():
-    """GPT counts as `OpenAIGPTLMHeadModel`, GPT-2's four sizes as `GPT2LMHeadModel` counts the
-    released ones.
-    """
-    assert count_parameters(GptConfig()) == count_parameters(GptConfig(scan=False)) == 116_534_784
-    assert count_parameters(Gpt2Config()) == count_parameters(load("gpt2").model) == 124_439_808
-    assert [count_parameters(load(f"gpt2_{name}").model) for name in ("medium", "large", "xl")] == [
-        354_823_168,
-        774_030_080,
-        1_557_611_200,
-    ]
-
-
-@pytest.mark.held_by(2)
-@pytest.mark.parametrize(
-    ("name", "printed", "millions"),
-    [
-        ("125m", 125e6, 125),
-        ("350m", 350e6, 356),
-        ("760m", 760e6, 760),
-        ("1_3b", 1.3e9, 1_320),
-        ("2_7b", 2.7e9, 2_650),
-        ("6_7b", 6.7e9, 6_660),
-        ("13b", 13.0e9, 12_850),
-        ("175b", 175.0e9, 174_600),
-    ],
-)
-def test_gpt3_has_the_sizes_of_both_tables_of_the_paper(name, printed, millions):
-    """Table 2.1 names the sizes, to 2 % at the worst (350M); table D.1 gives them in millions, to 3
-    or 4 digits.
-    """
-    model = load(f"gpt3_{name}").model
-    assert model.vocab in (50257, 50304) and model.mlp == 4 * model.width and model.depth % 2 == 0
-    found = count_parameters(dataclasses.replace(model, vocab=50257))
-    assert abs(found / printed - 1) < 0.02
-    assert abs(found / 1e6 - millions) <= max(
-        0.5, 5 * (millions > 1_000), 50 * (millions > 100_000)
-    )
 
 
 # ---- attention patterns --------------------------------------------------------

@@ -23,17 +23,10 @@ pytest.importorskip("transformers", reason="the extra `peers` is not installed: 
 
 pytestmark = pytest.mark.more
 OBJECTIVES = {
-    "bert": "sentence_pair",
-    "roberta": "masked_lm",
-    "albert": "sentence_order",
-    "electra": "replaced_token",
-    "t5": "span_corruption",
-    "openai-gpt": "causal_lm",
-    "gpt2": "causal_lm",
-    "marian": "seq2seq",
-    "bart": "denoising",
-    "distilbert": "masked_lm",
-}
+    "bert": "sentence_pair", "roberta": "masked_lm", "albert": "sentence_order",
+    "electra": "replaced_token", "t5": "span_corruption", "openai-gpt": "causal_lm",
+    "gpt2": "causal_lm", "marian": "seq2seq", "bart": "denoising", "distilbert": "masked_lm",
+}  # fmt: skip
 
 
 def draw_settings(kind, seed):
@@ -150,16 +143,9 @@ def make_params(model, loss, batch):
 
 KINDS = ("bert", "roberta", "albert", "t5", "marian", "gpt2")
 SEEDS = [
-    *((kind, 0) for kind in KINDS),
-    ("bert", 1),
-    ("t5", 1),
-    ("t5", 2),
-    ("gpt2", 1),
-    ("openai-gpt", 0),
-    ("bart", 0),
-    ("distilbert", 0),
-    ("electra", 0),
-]
+    *((kind, 0) for kind in KINDS), ("bert", 1), ("t5", 1), ("t5", 2), ("gpt2", 1),
+    ("openai-gpt", 0), ("bart", 0), ("distilbert", 0), ("electra", 0),
+]  # fmt: skip
 MORE_SEEDS = [
     (kind, 1) for kind in ("roberta", "albert", "marian")
 ]  # CLOZE_BOARD=whole tries these too: another shape, unrolled
@@ -186,17 +172,9 @@ OURS = {
     "gpt3": Gpt3Config(**GPT, window=32),
 }
 SCANNED = (
-    "bert",
-    "roberta",
-    "albert",
-    "t5",
-    "t5_v1_1",
-    "openai-gpt",
-    "gpt3",
-    "transformer",
-    "bart",
+    "bert", "roberta", "albert", "t5", "t5_v1_1", "openai-gpt", "gpt3", "transformer", "bart",
     "distilbert",
-)
+)  # fmt: skip
 OF_OURS = [*((kind, True) for kind in SCANNED), ("bert", False), ("t5", False), ("gpt2", False)]
 MORE_OF_OURS = [
     (kind, False) for kind in ("roberta", "albert", "t5_v1_1")

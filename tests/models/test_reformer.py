@@ -13,7 +13,6 @@ from models import build
 from models.activations import capture_activations
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.generation.decoding import continue_prompts, unstack_model
-from pretrain.config import load
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.training.flops import count_flops
 
@@ -69,11 +68,7 @@ def test_logits_are_those_of_transformers(golden, often, scan):
     ("key", "value", "message"),
     [
         ("is_decoder", None, "is_decoder is False; ReformerConfig knows only True"),
-        (
-            "attn_layers",
-            ["local", "full"],
-            "attn_layers is .*; expected 1 to 1,000 of local and ls",
-        ),
+        ("attn_layers", ["local", "full"], "attn_layers is .*; expected 1 to 1,000 of local and ls"),
         ("attn_layers", [], "attn_layers is"),
         ("num_buckets", [4, "x"], "num_buckets is .*; expected a list of int"),
         ("num_buckets", 1 << 30, "num_buckets is .*; each must be from 2 to"),
@@ -81,20 +76,13 @@ def test_logits_are_those_of_transformers(golden, often, scan):
         ("num_hashes", "two", "num_hashes is 'two'; expected int"),
         ("lsh_num_chunks_before", 2, "lsh_num_chunks_before is 2; ReformerConfig knows only 1"),
     ],
-)
+)  # fmt: skip
 def test_settings_of_another_model_are_refused(golden, key, value, message):
     with pytest.raises(ValueError, match=message):
         CONVERTERS["reformer"].from_hf_config(golden("reformer").config | {key: value})
 
 
 # ---- sizes -----------------------------------------------------------------------
-
-
-def test_the_model_of_enwik8_has_the_published_size():
-    """google/reformer-enwik8 is said to have 149 M parameters; it has 258 ids."""
-    model = build(dataclasses.replace(load("reformer_enwik8").model, vocab=258))
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), TOKENS[:, :1]))["params"]
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 149_182_722
 
 
 def count_largest(jaxpr):

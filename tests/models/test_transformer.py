@@ -19,41 +19,11 @@ LENGTHS = np.array([9, 6, 3])
 VALID = np.arange(9) < LENGTHS[:, None]
 INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 9)), 0).astype(np.int32)
 TARGETS = np.random.default_rng(1).integers(1, 50, (3, 6)).astype(np.int32)
-BASE = TransformerConfig()
-BIG = TransformerConfig(width=1024, num_heads=16, mlp=4096, dropout=0.3)
 
 
 def init_params(config):
     ids = jnp.ones((1, 2), jnp.int32)
     return build(config).init(jax.random.key(0), ids, ids > 0, ids)["params"]
-
-
-def count_by_formula(V, D, F, N):
-    """Parameters by the paper's equations: one table, and N layers of 4 projections, 2 linear maps
-    and norms, with biases.
-    """
-    attention, mlp, norm = 4 * (D * D + D), D * F + F + F * D + D, 2 * D
-    return V * D + N * (attention + mlp + 2 * norm) + N * (2 * attention + mlp + 3 * norm)
-
-
-@pytest.mark.parametrize(
-    ("config", "size", "published"),
-    [
-        (BASE, count_by_formula(37000, 512, 2048, 6), 65e6),
-        (BIG, count_by_formula(37000, 1024, 4096, 6), 213e6),
-        (
-            dataclasses.replace(BASE, depth=8, decoder_depth=8),
-            count_by_formula(37000, 512, 2048, 8),
-            80e6,
-        ),
-    ],
-    ids=["base", "big", "(C) 8 layers"],
-)
-def test_published_sizes(config, size, published):
-    """Table 3, in millions; the vocabulary has about 37,000 tokens (section 5.1)."""
-    params = jax.eval_shape(lambda: init_params(config))
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == size
-    assert abs(size / published - 1) < 0.04
 
 
 def test_initialisation():

@@ -21,7 +21,6 @@ from models.layers.relative.relative_attention import (
     RelativePositions,
     embed_distances,
 )
-from pretrain.config import load
 from pretrain.convert.pretrained import CONVERTERS
 
 GOLDENS = ("transformer_xl", "transformer_xl_large", "transformer_xl_characters")
@@ -97,26 +96,6 @@ def count_parameters(config):
     model = build(config)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.ones((1, 2), jnp.int32)))
     return sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
-
-
-def test_published_sizes():
-    """WikiText-103: the paper prints 151 M and 257 M. transformers counts 285,205,322 of the
-    large model as released.
-    """
-    assert count_parameters(load("transformer_xl_base").model) == 151_119_838
-    assert count_parameters(load("transformer_xl_large").model) == 285_205_322
-
-
-def test_sizes_of_enwik8():
-    """The paper prints 41 M and 277 M for 12 and 24 layers. It does not print the widths of the
-    model of 88 M.
-    """
-    small = TransformerXLConfig(
-        vocab=204, width=512, depth=12, num_heads=8, head_width=64, mlp=2_048, clusters=None
-    )
-    large = dataclasses.replace(small, width=1_024, depth=24, head_width=128, mlp=3_072)
-    assert round(count_parameters(small) / 1e6) == 41
-    assert round(count_parameters(large) / 1e6) == 277
 
 
 # ---- relative positions ----------------------------------------------------------

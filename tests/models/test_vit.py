@@ -19,12 +19,6 @@ from models.vit import make_cubic_weights, resize_positions, split_patches
 from tests.models.image_peers import compute_their_outputs, convert_back, draw_params, draw_pixels
 
 TINY = VitConfig(image_size=12, patch_size=4, width=24, depth=2, num_heads=3, mlp=40, classes=7)
-SIZES = {
-    "b16": ({}, 86_567_656),
-    "s16": ({"width": 384, "num_heads": 6, "mlp": 1536}, 22_050_664),
-    "ti16": ({"width": 192, "num_heads": 3, "mlp": 768}, 5_717_416),
-    "l16": ({"width": 1024, "depth": 24, "num_heads": 16, "mlp": 4096}, 304_326_632),
-}
 SETTINGS = {
     "default": {},
     "no_bias_of_qkv": {"qkv_bias": False, "scan": False},
@@ -46,12 +40,6 @@ def count_parameters(config):
     model, pixels = build(config), draw_pixels(config, 1)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), pixels))
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes["params"]))
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_published_sizes(size):
-    settings, count = SIZES[size]
-    assert count_parameters(VitConfig(**settings)) == count
 
 
 @pytest.mark.held_by(1)

@@ -26,16 +26,12 @@ CONFIGS = {
     "sum": DeepAveragingConfig(vocab=50, width=6, depth=0, combine="sum"),
     "ngrams": DeepAveragingConfig(vocab=50, width=6, depth=1, hidden=8, ngrams=3, buckets=37),
     "cnn": TextCnnConfig(vocab=50, width=6, windows=(2, 3, 4), filters=5),
-    "tdnn": TextCnnConfig(
-        vocab=50, width=6, depth=2, windows=(3,), filters=5, activation="tanh", pooling="mean"
-    ),
+    "tdnn": TextCnnConfig(vocab=50, width=6, depth=2, windows=(3,), filters=5, activation="tanh", pooling="mean"),
     "elman": RecurrentEncoderConfig(vocab=50, width=6, cell="elman", cells=5, depth=2),
     "lstm": RecurrentEncoderConfig(vocab=50, width=6, cells=5, pooling="max"),
     "bilstm": RecurrentEncoderConfig(vocab=50, width=6, cells=5, depth=2, bidirectional=True),
-    "bielman": RecurrentEncoderConfig(
-        vocab=50, width=6, cell="elman", cells=5, bidirectional=True, pooling="mean"
-    ),
-}
+    "bielman": RecurrentEncoderConfig(vocab=50, width=6, cell="elman", cells=5, bidirectional=True, pooling="mean"),
+}  # fmt: skip
 
 
 def frame_rows(rows, length):

@@ -48,139 +48,49 @@ from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
 from models.config.xlnet import XLNetConfig
 from pretrain.config import AdamW, Lamb, Run, Train
+from tests.tiny import fit_sizes
 
-BERT = BertConfig(
-    vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+SIZES = dict(
+    **dict(vocab=128, length=32, width=32, depth=2, decoder_depth=2, num_heads=8, head_width=4),
+    **dict(mlp=64, embedding=16, dropout=0.0, attention_dropout=0.0),
 )
-ELMO = ElmoConfig(
-    vocab=128,
-    width=32,
-    cells=64,
-    characters=6,
-    character_width=8,
+
+
+def make_tiny(kind, **settings):
+    return fit_sizes(kind, SIZES, **settings)
+
+
+BERT, T5, BART = make_tiny(BertConfig), make_tiny(T5Config), make_tiny(BartConfig)
+ALBERT, ROBERTA, XLNET = make_tiny(AlbertConfig), make_tiny(RobertaConfig), make_tiny(XLNetConfig)
+TRANSFORMER, SEQ2SEQ_LSTM = make_tiny(TransformerConfig), make_tiny(Seq2SeqLstmConfig, mlp=24)
+DISTILBERT = make_tiny(DistilBertConfig, teacher_depth=4)
+MODERNBERT = make_tiny(ModernBertConfig, depth=5, window=8)
+LINFORMER = make_tiny(LinformerConfig, rank=8)
+ELECTRA = make_tiny(ElectraConfig, generator_width=16, generator_num_heads=4, generator_mlp=32)
+MUSIC_TRANSFORMER = make_tiny(MusicTransformerConfig, max_distance=20)
+TRANSFORMER_XL = make_tiny(TransformerXLConfig, memory=16, clusters=Clusters((32, 64), 2))
+SPARSE_TRANSFORMER = make_tiny(
+    SparseTransformerConfig, stride=8, summary=2, subblocks=2, merged=False
+)
+ELMO = make_tiny(
+    **dict(kind=ElmoConfig, cells=64, characters=6, character_width=8, highways=1),
     character_filters=((1, 16), (3, 16)),
-    highways=1,
-    dropout=0.0,
 )
-T5 = T5Config(
-    vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, head_width=4, mlp=64, dropout=0.0
-)
-ALBERT = AlbertConfig(
-    vocab=128,
-    length=32,
-    embedding=16,
-    width=32,
-    depth=2,
-    num_heads=8,
-    mlp=64,
-    dropout=0.0,
-    attention_dropout=0.0,
-)
-BART = BartConfig(
-    vocab=128, length=32, width=32, depth=2, decoder_depth=2, num_heads=8, mlp=64, dropout=0.0
-)
-DISTILBERT = DistilBertConfig(
-    vocab=128,
-    length=32,
-    width=32,
-    depth=2,
-    teacher_depth=4,
-    num_heads=8,
-    mlp=64,
-    dropout=0.0,
-    attention_dropout=0.0,
-)
-MODERNBERT = ModernBertConfig(
-    vocab=128, length=32, width=32, depth=5, num_heads=8, mlp=64, window=8, dropout=0.0
-)
-ROBERTA = RobertaConfig(
-    vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
-)
-LINFORMER = LinformerConfig(
-    **dict(vocab=128, length=32, rank=8, width=32, depth=2, num_heads=8, mlp=64),
-    dropout=0.0,
-    attention_dropout=0.0,
-)
-
-ELECTRA = ElectraConfig(
-    **dict(
-        vocab=128,
-        length=32,
-        embedding=16,
-        width=32,
-        depth=2,
-        num_heads=8,
-        mlp=64,
-        dropout=0.0,
-        attention_dropout=0.0,
-    ),
-    **dict(generator_width=16, generator_num_heads=4, generator_mlp=32),
-)
-
-TRANSFORMER = TransformerConfig(
-    vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, mlp=64, dropout=0.0
-)
-SEQ2SEQ_LSTM = Seq2SeqLstmConfig(vocab=128, width=32, embedding=16, depth=2, mlp=24)
-TRANSFORMER_XL = TransformerXLConfig(
-    vocab=128,
-    width=32,
-    depth=2,
-    num_heads=8,
-    head_width=4,
-    mlp=64,
-    dropout=0.0,
-    memory=16,
-    clusters=Clusters((32, 64), 2),
-)
-SPARSE_TRANSFORMER = SparseTransformerConfig(
-    vocab=128,
-    length=32,
-    width=32,
-    depth=2,
-    num_heads=8,
-    mlp=64,
-    dropout=0.0,
-    stride=8,
-    summary=2,
-    subblocks=2,
-    merged=False,
-)
-MUSIC_TRANSFORMER = MusicTransformerConfig(
-    **dict(vocab=128, width=32, depth=2, num_heads=8, head_width=4, mlp=64, max_distance=20),
-    dropout=0.0,
-    attention_dropout=0.0,
-)
-REFORMER = ReformerConfig(
-    vocab=128,
-    width=32,
-    depth=4,
-    num_heads=8,
-    head_width=4,
-    mlp=64,
-    mlp_chunk=16,
-    dropout=0.0,
-    layers=("local", "lsh"),
+REFORMER = make_tiny(
+    **dict(kind=ReformerConfig, depth=4, mlp_chunk=16, layers=("local", "lsh")),
     hashing=Hashing(chunk=8, rounds=2, dropout=0.0),
     local=LocalChunks(chunk=8, dropout=0.0),
     axial_shape=(4, 8),
     axial_widths=(8, 24),
 )
-XLNET = XLNetConfig(
-    vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
-)
-GPT = dict(vocab=128, length=32, width=32, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
 WORD_ENCODERS = {
-    "deep_averaging": DeepAveragingConfig(
-        vocab=128, width=16, depth=2, hidden=32, ngrams=2, buckets=64, channels="multichannel"
-    ),
+    "deep_averaging": DeepAveragingConfig(vocab=128, width=16, depth=2, hidden=32, ngrams=2, buckets=64, channels="multichannel"),
     "textcnn": TextCnnConfig(vocab=128, width=16, depth=2, windows=(2, 3), filters=8),
-    "recurrent_encoder": RecurrentEncoderConfig(
-        vocab=128, width=16, depth=2, cells=8, bidirectional=True
-    ),
+    "recurrent_encoder": RecurrentEncoderConfig(vocab=128, width=16, depth=2, cells=8, bidirectional=True),
     "elman": RecurrentEncoderConfig(vocab=128, width=16, cell="elman", cells=8, pooling="mean"),
-}
+}  # fmt: skip
 
 
 def make_tiny_run(model, objective, **train):
@@ -215,7 +125,7 @@ RUNS = {
         for name, encoder in WORD_ENCODERS.items()
     },
     "decoder_classifier": make_tiny_run(
-        ClassifierConfig(encoder=Gpt2Config(**GPT, depth=2), labels=("a", "b"), dropout=0.0),
+        ClassifierConfig(encoder=make_tiny(Gpt2Config), labels=("a", "b"), dropout=0.0),
         Classification(length=32, cls_position="none"),
     ),
     "t5": make_tiny_run(T5, SpanCorruption(inputs=32)),
@@ -244,18 +154,18 @@ RUNS = {
         dataclasses.replace(SEQ2SEQ_LSTM, direction="backward", score="general", remat=True),
         Seq2Seq(length=32, target_length=24),
     ),
-    "gpt": make_tiny_run(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
+    "gpt": make_tiny_run(make_tiny(GptConfig), CausalLm(length=32, end_of_text=False)),
     "transformer_xl": make_tiny_run(TRANSFORMER_XL, CausalLm(length=32)),
     "xlnet": make_tiny_run(XLNET, PermutationLm(length=32, partial=4, rows="documents")),
     "reformer": make_tiny_run(REFORMER, CausalLm(length=32)),
     "reformer_kept": make_tiny_run(dataclasses.replace(REFORMER, remat=False), CausalLm(length=32)),
     "sparse_transformer": make_tiny_run(SPARSE_TRANSFORMER, CausalLm(length=32)),
     "music_transformer": make_tiny_run(MUSIC_TRANSFORMER, CausalLm(length=32)),
-    "lstm_lm": make_tiny_run(
-        LstmLmConfig(vocab=128, width=32, depth=2, dropout=0.0), CausalLm(length=32)
-    ),
+    "lstm_lm": make_tiny_run(make_tiny(LstmLmConfig), CausalLm(length=32)),
     "elmo": make_tiny_run(ELMO, BidirectionalLm(length=32, order="shuffled", characters=6)),
-    "gpt3": make_tiny_run(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
+    "gpt3": make_tiny_run(
+        make_tiny(Gpt3Config, depth=4, window=5, remat=True), CausalLm(length=32)
+    ),
 }
 
 

@@ -190,39 +190,25 @@ def test_dropped_settings_are_printed_to_stderr(capsys):
         ("checkpoint.keep=0", "Checkpoint.keep is 0; it must be at least 1"),
         ("checkpoint.keep_every=-1", "Checkpoint.keep_every is -1; it must be at least 0"),
         ("checkpoint.best=best", "checkpoint.best: 'best' is not one of '', 'loss', 'accuracy'"),
-        (
-            "checkpoint.best=accuracy",
-            "checkpoint.best=accuracy is not measured: add it to evaluate.metrics",
-        ),
+        ("checkpoint.best=accuracy", "checkpoint.best=accuracy is not measured: add it to evaluate.metrics"),
         ("optimizer.learning_rate=-1", "AdamW.learning_rate is -1.0; it must be at least 0"),
         ("optimizer.beta2=1", "AdamW.beta2 is 1.0; it must be below 1"),
         ("optimizer.beta1=0.99999999", "AdamW.beta1 is 0.99999999; it must be below 1 in float32"),
         ("optimizer.epsilon=0", "AdamW.epsilon is 0.0; it must be at least 1e-30"),
         ("model.scan=1", "model.scan: 1 is not true or false"),
-        (
-            "train.compute_dtype=float16",
-            "train.compute_dtype: 'float16' is not one of 'bfloat16', 'float32'",
-        ),
+        ("train.compute_dtype=float16", "train.compute_dtype: 'float16' is not one of 'bfloat16', 'float32'"),
         ("train.steps", "'train.steps' is not of the form path=value"),
         ("=3", "'=3' is not of the form path=value"),
         ("train.steps.more=3", "train.steps is a value and has no 'more'"),
-        (
-            "model=bertconfg",
-            "model: 'bertconfg' is not one of AlbertConfig, BartConfig, BertConfig, ",
-        ),
+        ("model=bertconfg", "model: 'bertconfg' is not one of AlbertConfig, BartConfig, BertConfig, "),
         ("mesh.fsdp=0", "each is at least 1"),
         ("mesh.fsdp=-2", "one of them may be -1"),
-        (
-            "mesh.fsdp=-1",
-            "mesh data=-1 x fsdp=-1 x model=1 x sequence=1: only one of them may be -1",
-        ),
+        ("mesh.fsdp=-1", "mesh data=-1 x fsdp=-1 x model=1 x sequence=1: only one of them may be -1"),
         ("data.rates=a,b", "data.rates: ('a', 'b') is not a tuple of numbers"),
-        (
-            "data.objective=CausalLm",
-            "data.objective: a BertConfig is trained by MaskedLm or SentencePair or WordsAndPictures, not by CausalLm",
-        ),
+        ("data.objective=CausalLm",
+         "data.objective: a BertConfig is trained by MaskedLm or SentencePair or WordsAndPictures, not by CausalLm"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_override_is_an_error_that_names_it(word, message):
     with pytest.raises(ConfigError) as caught:
         load("bert_tiny", [word])

@@ -32,21 +32,17 @@ BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
         (f"{BACK}/mlp/down/transpose({BACK})/mlp/down/jvp()/erf", "feed-forward: activation, bias"),
         (f"{BACK}/attention/transpose(bhlm,bmhk->blhk)/dot_general", "attention: scores and sums"),
         (f"{STATES}/add", "residuals, dropout"),
-        (
-            "jit(step)/transpose(jvp(Bert.logits))/mlm_head/token_embedding.attend/cond/branch_0_fun/dot_general",
-            "words: product",
-        ),
-        (
-            "jit(step)/transpose(jvp(Gpt2.logits))/token_embedding.attend/cond/branch_0_fun/transpose()/transpose",
-            "words: product",
-        ),
+        ("jit(step)/transpose(jvp(Bert.logits))/mlm_head/token_embedding.attend/cond/branch_0_fun/dot_general",
+         "words: product"),
+        ("jit(step)/transpose(jvp(Gpt2.logits))/token_embedding.attend/cond/branch_0_fun/transpose()/transpose",
+         "words: product"),
         ("jit(step)/jvp()/exp", "words: cross entropy"),
         ("jit(step)/transpose(jvp())/mul", "words: cross entropy"),
         ("jit(step)/jvp(Bert.states)/bert/embeddings/add", "embeddings"),
         ("jit(step)/jit(_where)/select_n", "optimizer, clipping"),
         ("something else", OTHER),
     ],
-)
+)  # fmt: skip
 def test_the_kind_of_an_operation(name, kind):
     assert classify_operation("fusion.1", name) == kind
 

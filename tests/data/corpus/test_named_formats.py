@@ -58,28 +58,13 @@ def test_the_formats_are_those_of_the_readers():
         ("*.none", {"file_format": "txt"}, "no file there"),
         ("a.md", {"file_format": "jsonl"}, "a.md, line 1: not a JSON record"),
         ("a.md", {"file_format": "tsv", "document": "pair"}, "a.md, line 1: 0 tabs; a pair is"),
-        (
-            "packed",
-            {"file_format": "txt"},
-            r"packed: it is gzip without .gz in its name, .*: gzip -dc \S+/packed > ",
-        ),
-        (
-            "p.md",
-            {"file_format": "txt"},
-            r"p.md: it is Parquet, which Cloze does not read: .* \S+/p.md > \S+/p.new.jsonl",
-        ),
-        (
-            "u16",
-            {"file_format": "txt"},
-            "u16: is not UTF-8 text but UTF-16; rewrite it: iconv -f UTF-16 -t UTF-8",
-        ),
-        (
-            "p.gz",
-            {"file_format": "txt"},
-            r"p.gz: it is Parquet, .*: gunzip -k \S+/p.gz && .* \S+/p > \S+/p.new.jsonl",
-        ),
+        ("packed", {"file_format": "txt"}, r"packed: it is gzip without .gz in its name, .*: gzip -dc \S+/packed > "),
+        ("p.md", {"file_format": "txt"},
+         r"p.md: it is Parquet, which Cloze does not read: .* \S+/p.md > \S+/p.new.jsonl"),
+        ("u16", {"file_format": "txt"}, "u16: is not UTF-8 text but UTF-16; rewrite it: iconv -f UTF-16 -t UTF-8"),
+        ("p.gz", {"file_format": "txt"}, r"p.gz: it is Parquet, .*: gunzip -k \S+/p.gz && .* \S+/p > \S+/p.new.jsonl"),
     ],
-)
+)  # fmt: skip
 def test_errors(tmp_path, name, options, message):
     (tmp_path / "a.md").write_text("one\n")
     (tmp_path / "packed").write_bytes(gzip.compress(b"one"))

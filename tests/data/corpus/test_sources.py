@@ -96,14 +96,9 @@ def test_cuts_do_not_change_json_records(tmp_path):
 def test_folders_and_patterns(tmp_path):
     (tmp_path / "sub" / ".hidden").mkdir(parents=True)
     for name in (
-        "b.txt",
-        "a.jsonl",
-        "sub/c.txt.gz",
-        "sub/.hidden/d.txt",
-        ".e.txt",
-        "README.md",
+        "b.txt", "a.jsonl", "sub/c.txt.gz", "sub/.hidden/d.txt", ".e.txt", "README.md",
         "sub/f.csv",
-    ):
+    ):  # fmt: skip
         write_file(tmp_path / name, json_lines(name) if "jsonl" in name else name)
     os.symlink(tmp_path, tmp_path / "sub" / "circle")
     assert read_documents(tmp_path) == ["a.jsonl", "b.txt", "sub/c.txt.gz"]
@@ -206,14 +201,9 @@ def test_invalid_utf8_is_repaired_and_reported(tmp_path):
         + rb'{"text": "\ud83d\ude42"}',
     )
     for name, options, texts, mended in [
-        (
-            "a.txt",
-            {"document": "block"},
-            ["caf\ufffd one", "fine", "\ufffd\ufffd"],
-            [NOT_UTF8, None, NOT_UTF8],
-        ),
+        ("a.txt", {"document": "block"}, ["caf\ufffd one", "fine", "\ufffd\ufffd"], [NOT_UTF8, None, NOT_UTF8]),
         ("a.jsonl", {}, ["caf\ufffd", "half \ufffd pair", "🙂"], [NOT_UTF8, SURROGATES, None]),
-    ]:
+    ]:  # fmt: skip
         (piece,) = sources.split_source(
             sources.resolve_source(str(tmp_path / name), **options), 1 << 20, None
         )

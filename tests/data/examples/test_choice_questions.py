@@ -28,23 +28,14 @@ TEXT = [
 @pytest.mark.parametrize(
     ("record", "texts"),
     [
-        (
-            {
-                "sent1": "a",
-                "sent2": "b",
-                "ending0": "c",
-                "ending1": "d",
-                "ending10": "e",
-                "ending2": "f",
-            },
-            ("a", "b c", "b d", "b f", "b e"),
-        ),
+        ({"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "ending10": "e", "ending2": "f"},
+         ("a", "b c", "b d", "b f", "b e")),
         ({"sent1": "a", "sent2": "", "ending0": "c", "ending1": "d"}, ("a", "c", "d")),
         ({"context": "a", "question": "b?", "choices": ["c", "d"]}, ("a", "b? c", "b? d")),
         ({"context": "a", "choices": ["c", "d"]}, ("a", "c", "d")),
         ({"question": "b?", "context": None, "choices": ["c", "d"]}, ("b?", "c", "d")),
     ],
-)
+)  # fmt: skip
 def test_forms_of_a_question(record, texts):
     question = parse_question(record, "here")
     assert question.texts == texts and all(

@@ -90,76 +90,34 @@ def test_three_forms_are_the_same_examples(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "a.jsonl",
-            '{"text": "a", "label": 1}\n{"text": "b"}\n',
-            r"a.jsonl:2: no column 'label'; there are 'text'. --columns names the texts and the "
-            "label for `finetune`; `evaluate` reads the columns of the run",
-        ),
-        (
-            "a.jsonl",
-            '{"text": "a", "label": 1}\nnot\n',
-            r"a.jsonl:2: not JSON \(Expecting value, at character 1\); each line holds one whole object",
-        ),
-        (
-            "a.jsonl",
-            '{"text": "a\n',
-            r"a.jsonl:1: not JSON \(Unterminated string starting at, at character 10\)",
-        ),
+        ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n',
+         r"a.jsonl:2: no column 'label'; there are 'text'. --columns names the texts and the " "label for `finetune`; `evaluate` reads the columns of the run"),
+        ("a.jsonl", '{"text": "a", "label": 1}\nnot\n',
+         r"a.jsonl:2: not JSON \(Expecting value, at character 1\); each line holds one whole object"),
+        ("a.jsonl", '{"text": "a\n', r"a.jsonl:1: not JSON \(Unterminated string starting at, at character 10\)"),
         ("a.jsonl", "[" * 100_000, r"a.jsonl:1: not JSON \(maximum recursion depth"),
-        (
-            "a.jsonl",
-            '{"text": "a", "label": ' + "1" * 5000 + "}\n",
-            r"a.jsonl:1: not JSON \(Exceeds the limit",
-        ),
+        ("a.jsonl", '{"text": "a", "label": ' + "1" * 5000 + "}\n", r"a.jsonl:1: not JSON \(Exceeds the limit"),
         ("a.jsonl", "[1]\n", r"a.jsonl:1: expected a JSON object, not '\[1\]"),
         ("a.jsonl", '{"text": "  ", "label": 1}\n', r"a.jsonl:1: column 'text' is empty"),
         ("a.jsonl", '{"text": 3, "label": 1}\n', r"a.jsonl:1: column 'text' is int, not a text"),
-        (
-            "a.jsonl",
-            '{"text": "a", "label": 0.5}\n',
-            r"a.jsonl:1: column 'label': 0.5 is not the name of a class",
-        ),
-        (
-            "a.jsonl",
-            '{"text": "a", "label": true}\n',
-            r"a.jsonl:1: column 'label': True is not the name of a class",
-        ),
+        ("a.jsonl", '{"text": "a", "label": 0.5}\n', r"a.jsonl:1: column 'label': 0.5 is not the name of a class"),
+        ("a.jsonl", '{"text": "a", "label": true}\n', r"a.jsonl:1: column 'label': True is not the name of a class"),
         ("a.jsonl", "\n \n", "a.jsonl: no examples in it"),
         ("a.tsv", "", "a.tsv: no examples in it"),
         ("a.tsv", "text\tlabel\n", "a.tsv: no examples in it"),
-        (
-            "a.tsv",
-            "text\tlabel\na\tb\nc\n",
-            r"a.tsv:3: 1 columns, the first line names 2 \(text, label\)",
-        ),
+        ("a.tsv", "text\tlabel\na\tb\nc\n", r"a.tsv:3: 1 columns, the first line names 2 \(text, label\)"),
         ("a.tsv", "text\ttext\na\tb\n", "a.tsv:1: the line of names has one twice"),
-        (
-            "a.tsv",
-            "sentence\tlabel\na\tb\n",
-            r"a.tsv:2: no column 'text'; there are 'sentence', 'label'",
-        ),
+        ("a.tsv", "sentence\tlabel\na\tb\n", r"a.tsv:2: no column 'text'; there are 'sentence', 'label'"),
         ("a.csv", 'text,label\n"a" b,c\n', r"a.csv:2: "),
-        (
-            "a.csv",
-            'text,label\n"a',
-            r"a.csv:2: .*; in a .csv a column that holds quotes is itself in quotes",
-        ),
+        ("a.csv", 'text,label\n"a', r"a.csv:2: .*; in a .csv a column that holds quotes is itself in quotes"),
         ("a.csv.gz", b"text,label\n", "a.csv.gz: the gzip file is broken or cut off"),
-        (
-            "a.csv.gz",
-            gzip.compress(b"text,label\n", mtime=0)[:-9],
-            "a.csv.gz: the gzip file is broken or cut off",
-        ),
+        ("a.csv.gz", gzip.compress(b"text,label\n", mtime=0)[:-9], "a.csv.gz: the gzip file is broken or cut off"),
         ("a.csv.gz", BROKEN, "a.csv.gz: the gzip file is broken or cut off .*invalid"),
-        (
-            "a.jsonl",
-            b'{"text": "a", "label": 1}\n{"text": "\xe9", "label": 1}\n',
-            "a.jsonl:2: not UTF-8 .*; `iconv -f ENCODING -t UTF-8` converts",
-        ),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": "\xe9", "label": 1}\n',
+         "a.jsonl:2: not UTF-8 .*; `iconv -f ENCODING -t UTF-8` converts"),
         ("a.txt", "a\n", "ends in .jsonl, .tsv, .csv, or one of these and .gz"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_reported_with_its_place(tmp_path, name, text, message):
     path = tmp_path / name
     path.write_bytes(text) if isinstance(text, bytes) else write_file(path, text)

@@ -56,13 +56,8 @@ NESTED = {
 }
 FLAT = [
     {"id": "a", "context": CONTEXT, "question": " Who ran?\n", "answers": COLUMNS},
-    {
-        "id": "b",
-        "context": CONTEXT,
-        "question": "Who sat?",
-        "answers": {"text": [], "answer_start": []},
-    },
-]
+    {"id": "b", "context": CONTEXT, "question": "Who sat?", "answers": {"text": [], "answer_start": []}},
+]  # fmt: skip
 
 
 def write_content(path, content):
@@ -142,85 +137,35 @@ def make_question(**changes):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "a.jsonl",
-            [make_question(), make_question(answer_start=3)],
-            r"a.jsonl:2: the answer 'fox' is not at character 3 .* which has ' fo' there; it is at 4; --on-bad",
-        ),
-        (
-            "a.jsonl",
-            [make_question(answer="dog")],
-            r"a.jsonl:1: the answer 'dog' is not at character 4 .*, which has 'fox' there; it is nowhere in the context",
-        ),
+        ("a.jsonl", [make_question(), make_question(answer_start=3)],
+         r"a.jsonl:2: the answer 'fox' is not at character 3 .* which has ' fo' there; it is at 4; --on-bad"),
+        ("a.jsonl", [make_question(answer="dog")],
+         r"a.jsonl:1: the answer 'dog' is not at character 4 .*, which has 'fox' there; it is nowhere in the context"),
         ("a.jsonl", [make_question(answer=" ", answer_start=3)], "a.jsonl:1: an answer is empty"),
-        (
-            "a.jsonl",
-            [make_question(answer_start=4.0)],
-            "a.jsonl:1: answer_start is 4.0, not the number of a character",
-        ),
-        (
-            "a.jsonl",
-            [make_question(answer_start=-1)],
-            "a.jsonl:1: answer_start is -1, not the number of a character",
-        ),
+        ("a.jsonl", [make_question(answer_start=4.0)], "a.jsonl:1: answer_start is 4.0, not the number of a character"),
+        ("a.jsonl", [make_question(answer_start=-1)], "a.jsonl:1: answer_start is -1, not the number of a character"),
         ("a.jsonl", [make_question(answer=3)], "a.jsonl:1: an answer is int, not a text"),
-        (
-            "a.jsonl",
-            [make_question(answer=None)],
-            "a.jsonl:1: it has no answer; --task squad2 allows",
-        ),
-        (
-            "a.jsonl",
-            [make_question(answer_start=...)],
-            "a.jsonl:1: no column 'answers', nor 'answer' with 'answer_start'; there are 'context', 'question', 'answer'",
-        ),
-        (
-            "a.jsonl",
-            [make_question(question=...)],
-            "a.jsonl:1: no column 'question'; there are 'context', 'answer', 'answer_start'",
-        ),
+        ("a.jsonl", [make_question(answer=None)], "a.jsonl:1: it has no answer; --task squad2 allows"),
+        ("a.jsonl", [make_question(answer_start=...)],
+         "a.jsonl:1: no column 'answers', nor 'answer' with 'answer_start'; there are 'context', 'question', 'answer'"),
+        ("a.jsonl", [make_question(question=...)],
+         "a.jsonl:1: no column 'question'; there are 'context', 'answer', 'answer_start'"),
         ("a.jsonl", [make_question(question=" \n")], "a.jsonl:1: column 'question' is empty"),
         ("a.jsonl", [make_question(context="")], "a.jsonl:1: column 'context' is empty"),
-        (
-            "a.jsonl",
-            [make_question(context=["a"])],
-            "a.jsonl:1: column 'context' is list, not a text",
-        ),
-        (
-            "a.jsonl",
-            [make_question(validators="fox")],
-            "a.jsonl:1: column 'validators' is not a list",
-        ),
-        (
-            "a.jsonl",
-            [make_question(answers={"text": ["fox"], "answer_start": []})],
-            r"a.jsonl:1: 1 texts of answers, but 0 starts",
-        ),
+        ("a.jsonl", [make_question(context=["a"])], "a.jsonl:1: column 'context' is list, not a text"),
+        ("a.jsonl", [make_question(validators="fox")], "a.jsonl:1: column 'validators' is not a list"),
+        ("a.jsonl", [make_question(answers={"text": ["fox"], "answer_start": []})],
+         r"a.jsonl:1: 1 texts of answers, but 0 starts"),
         ("a.jsonl", [make_question(answers=["fox"])], "a.jsonl:1: column 'answers' is neither"),
         ("a.jsonl", "\n", "a.jsonl: no questions in it"),
         ("a.json", "", r"a.json: not JSON \(the file is empty: "),
-        (
-            "a.json",
-            '{"a": 1}\n{"a": 2}\n',
-            "a.json: not JSON .*; a file with an object a line ends in .jsonl",
-        ),
+        ("a.json", '{"a": 1}\n{"a": 2}\n', "a.json: not JSON .*; a file with an object a line ends in .jsonl"),
         ("a.json", {"data": []}, "a.json: no questions in it"),
         ("a.json", {"data": {}}, "a.json: no list `data`; SQuAD's form is"),
-        (
-            "a.json",
-            {"data": [{"paragraphs": [{"context": "a"}]}]},
-            "a.json: article 1, paragraph 1: no list `qas`",
-        ),
-        (
-            "a.json",
-            {"data": [{"paragraphs": [{"qas": []}]}]},
-            "a.json: article 1, paragraph 1: no `context`",
-        ),
-        (
-            "a.json",
-            {"data": [{"paragraphs": [{"context": "a", "qas": [3]}]}]},
-            "a.json: article 1, paragraph 1: question 1 is not an object",
-        ),
+        ("a.json", {"data": [{"paragraphs": [{"context": "a"}]}]}, "a.json: article 1, paragraph 1: no list `qas`"),
+        ("a.json", {"data": [{"paragraphs": [{"qas": []}]}]}, "a.json: article 1, paragraph 1: no `context`"),
+        ("a.json", {"data": [{"paragraphs": [{"context": "a", "qas": [3]}]}]},
+         "a.json: article 1, paragraph 1: question 1 is not an object"),
         (
             "a.json",
             {
@@ -243,21 +188,10 @@ def make_question(**changes):
             },
             "a.json: question 56be: the answer 'ox' is not at character 4",
         ),
-        (
-            "a.json",
-            {
-                "data": [
-                    {
-                        "paragraphs": [
-                            {"context": "The fox.", "qas": [{"question": "Who?", "answers": []}]}
-                        ]
-                    }
-                ]
-            },
-            "a.json: article 1, paragraph 1, question 1: it has no answer",
-        ),
+        ("a.json", {"data": [{"paragraphs": [{"context": "The fox.", "qas": [{"question": "Who?", "answers": []}]}]}]},
+         "a.json: article 1, paragraph 1, question 1: it has no answer"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_reported_with_its_place(tmp_path, name, content, message):
     path = write_content(tmp_path / name, content)
     with pytest.raises(ValueError, match=message):
@@ -289,13 +223,9 @@ def test_bad_answers_can_be_left_out(tmp_path):
     with pytest.raises(FileNotFoundError, match="c.json: no such file"):
         read_questions(str(tmp_path / "c.json"), unanswerable=False)
     for name, content, message in (
-        (
-            "d.json.gz",
-            gzip.compress(b"")[:10] + b"\xff" * 20,
-            "d.json.gz: the gzip file is broken or cut off",
-        ),
+        ("d.json.gz", gzip.compress(b"")[:10] + b"\xff" * 20, "d.json.gz: the gzip file is broken or cut off"),
         ("e.json", b'{"data":\n\n"\xe9"}', "e.json:3: not UTF-8"),
-    ):
+    ):  # fmt: skip
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=message):
             read_questions(str(tmp_path / name), unanswerable=False)

@@ -44,20 +44,10 @@ def format_json_lines(*records):
         ("a.conll", CONLL),
         ("a.txt", "\ufeff" + CONLL.replace("\n", "\r\n") + "\r\n\r\n"),
         ("a.tsv.gz", CONLL.replace(" ", "\t").replace("\n\n", "\n\t\n")),
-        (
-            "a.jsonl",
-            format_json_lines(
-                *({"words": words, "tags": tags} for words, tags in zip(WORDS, TAGS))
-            ),
-        ),
-        (
-            "a.jsonl",
-            format_json_lines(
-                *({"tokens": words, "ner_tags": tags} for words, tags in zip(WORDS, TAGS))
-            ),
-        ),
+        ("a.jsonl", format_json_lines(*({"words": words, "tags": tags} for words, tags in zip(WORDS, TAGS)))),
+        ("a.jsonl", format_json_lines(*({"tokens": words, "ner_tags": tags} for words, tags in zip(WORDS, TAGS)))),
     ],
-)
+)  # fmt: skip
 def test_sentences_are_read(tmp_path, name, text):
     sentences = read_sentences(write_text(tmp_path, name, text))
     assert [(one.words, one.tags) for one in sentences] == list(zip(WORDS, TAGS))
@@ -69,50 +59,22 @@ def test_sentences_are_read(tmp_path, name, text):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        (
-            "a.conll",
-            "a b O\nc d\n",
-            "a.conll:2: columns: 2 ('c d'); expected 3, as the first word's line has",
-        ),
+        ("a.conll", "a b O\nc d\n", "a.conll:2: columns: 2 ('c d'); expected 3, as the first word's line has"),
         ("a.conll", "a\tO\nword\n", "a.conll:2: columns: 1 ('word'); expected 2"),
         ("a.conll", "word\n", "a.conll:1: columns: 1 ('word'); expected a word and its tag"),
         ("a.tsv", "a\tO\n\tO\n", "a.tsv:2: the word is empty"),
         ("a.tsv", "a\tO\nb\t\n", "a.tsv:2: the tag is empty"),
         ("a.conll", "\n-DOCSTART- O\n", "a.conll: no sentences in it"),
-        (
-            "a.csv",
-            "a,O\n",
-            "a.csv: tagged text is a file of columns, which ends in .conll, .txt, .tsv, or .jsonl",
-        ),
-        (
-            "a.jsonl",
-            format_json_lines(
-                {"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}
-            ),
-            "a.jsonl:2: 2 words, 1 tags",
-        ),
-        (
-            "a.jsonl",
-            format_json_lines({"words": ["a"], "tags": "O"}),
-            "a.jsonl:1: 1 words, 'tags' that is str, not a list",
-        ),
-        (
-            "a.jsonl",
-            format_json_lines({"words": "a b", "tags": ["O"]}),
-            "a.jsonl:1: 'words' is not a list of words",
-        ),
-        (
-            "a.jsonl",
-            format_json_lines({"words": ["a"], "tags": [None]}),
-            "a.jsonl:1: None is not the name of a class",
-        ),
-        (
-            "a.jsonl",
-            format_json_lines({"text": "a"}),
-            "a.jsonl:1: expected words and tags or tokens and tags",
-        ),
+        ("a.csv", "a,O\n", "a.csv: tagged text is a file of columns, which ends in .conll, .txt, .tsv, or .jsonl"),
+        ("a.jsonl", format_json_lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}),
+         "a.jsonl:2: 2 words, 1 tags"),
+        ("a.jsonl", format_json_lines({"words": ["a"], "tags": "O"}),
+         "a.jsonl:1: 1 words, 'tags' that is str, not a list"),
+        ("a.jsonl", format_json_lines({"words": "a b", "tags": ["O"]}), "a.jsonl:1: 'words' is not a list of words"),
+        ("a.jsonl", format_json_lines({"words": ["a"], "tags": [None]}), "a.jsonl:1: None is not the name of a class"),
+        ("a.jsonl", format_json_lines({"text": "a"}), "a.jsonl:1: expected words and tags or tokens and tags"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_reported_with_its_line(tmp_path, name, text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         read_sentences(write_text(tmp_path, name, text))

@@ -109,18 +109,10 @@ def change_line(folder, number=3, **changes):
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
-        (
-            lambda root: change_line(root, image="x.png"),
-            r"captions.jsonl:4: .*x.png: no such image",
-        ),
-        (
-            lambda root: (root / "003.png").write_bytes(b""),
-            r"jsonl:4: .*003.png: the file is empty",
-        ),
-        (
-            lambda root: (root / "003.png").write_bytes((root / "003.png").read_bytes()[:60]),
-            r"jsonl:4: .*003.png: a damaged image",
-        ),
+        (lambda root: change_line(root, image="x.png"), r"captions.jsonl:4: .*x.png: no such image"),
+        (lambda root: (root / "003.png").write_bytes(b""), r"jsonl:4: .*003.png: the file is empty"),
+        (lambda root: (root / "003.png").write_bytes((root / "003.png").read_bytes()[:60]),
+         r"jsonl:4: .*003.png: a damaged image"),
         (lambda root: change_line(root, caption="  "), r"jsonl:4: caption is '  '"),
         (lambda root: change_line(root, caption="\u200b"), r"jsonl:4: no words in the caption"),
         (lambda root: change_line(root, caption="a \ud800"), r"jsonl:4: half of a character"),
@@ -132,7 +124,7 @@ def change_line(folder, number=3, **changes):
         (lambda root: (root / "captions.jsonl").write_text("\n"), "has no captions"),
         (lambda root: (root / "captions.jsonl").write_text("[]\n"), "expected a JSON object"),
     ],
-)
+)  # fmt: skip
 def test_bad_sources_are_named(pairs, tmp_path, break_it, message):
     break_it(tmp_path / "pairs")
     with pytest.raises(ValueError, match=message):

@@ -100,16 +100,12 @@ def test_sources_have_their_shares(images, tmp_path):
     ("break_it", "message"),
     [
         (lambda root: (root / "disk" / "000.png").write_bytes(b""), "000.png: the file is empty"),
-        (
-            lambda root: (root / "disk" / "000.png").write_bytes(
-                (root / "disk" / "001.png").read_bytes()[:-30]
-            ),
-            "000.png: a damaged image",
-        ),
+        (lambda root: (root / "disk" / "000.png").write_bytes((root / "disk" / "001.png").read_bytes()[:-30]),
+         "000.png: a damaged image"),
         (lambda root: (root / "empty").mkdir(), "empty: a class without images"),
         (lambda root: (root / "a.png").write_bytes(b"x"), "one folder for each class.*a.png"),
     ],
-)
+)  # fmt: skip
 def test_bad_images_are_named(images, tmp_path, break_it, message):
     break_it(tmp_path / "images")
     with pytest.raises(ValueError, match=message):

@@ -62,14 +62,9 @@ OBJECTIVES = {
     "captions of one part": WordsAndPictures(length=30, max_predictions=16, one_sided=1.0),
 }
 T5 = (
-    "spans",
-    "one span",
-    "one token left",
-    "spans in a mode",
-    "parts",
-    "next",
+    "spans", "one span", "one token left", "spans in a mode", "parts", "next",
     "next unseparated",
-)  # those that need T5's vocabulary, which has an end-of-text token
+)  # those that need T5's vocabulary, which has an end-of-text token  # fmt: skip
 
 BYTES = ("damaged", "infilled", "masked ahead")  # those that need RoBERTa's vocabulary
 

@@ -109,15 +109,9 @@ def test_evaluation_is_every_pair_once(pair_store):
 
 def test_refusals(pair_store, t5_store, store):
     for options, message in (
-        (
-            {"length": 1},
-            "length=1, target_length=256; a row holds at least a token and its </s>, so 2 tokens",
-        ),
-        (
-            {"target_length": 2},
-            "no pair fits into rows of 256 and 2 tokens; the shortest sides are 9 and 6",
-        ),
-    ):
+        ({"length": 1}, "length=1, target_length=256; a row holds at least a token and its </s>, so 2 tokens"),
+        ({"target_length": 2}, "no pair fits into rows of 256 and 2 tokens; the shortest sides are 9 and 6"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             Stream(pair_store, Data(objective=Seq2Seq(**options)), split="heldout")
     with pytest.raises(

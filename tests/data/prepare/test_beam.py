@@ -26,6 +26,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 
 from data.prepare import beam_pool
 from data.prepare.beam_runner import BeamRunner
+from tests.command import split_words
 
 HERE = BeamRunner("DirectRunner")
 
@@ -105,16 +106,9 @@ def test_workers_in_other_processes(tmp_path, corpus, words, capsys):
     """A worker receives all that it needs, and its files in the shared folder are removed."""
     prepare_store(PrepareRequest((str(corpus),), vocabulary=words, held_out=0.1), tmp_path / "here")
     (tmp_path / "shared").mkdir()
-    command = [
-        "prepare",
-        str(corpus),
-        "--vocabulary",
-        words,
-        "--held-out",
-        "0.1",
-        "--output",
-        str(tmp_path / "beam"),
-    ]
+    command = split_words(
+        f"prepare {corpus} --vocabulary {words} --held-out 0.1 --output {tmp_path / 'beam'}"
+    )
     runner = ["--runner", "DirectRunner", "--runner-option", "direct_running_mode=multi_processing"]
     assert main([*command, *runner, "--scratch", str(tmp_path / "shared")]) == 0
     assert " in 61 documents" in capsys.readouterr().out
@@ -181,30 +175,14 @@ IN_BEAM = "Traceback (most recent call last):\n  File 'x.py'\n{} [while running 
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (
-            RuntimeError(IN_BEAM.format("FileNotFoundError: [Errno 2] a.txt")),
-            FileNotFoundError,
-            "[Errno 2] a.txt",
-        ),
-        (
-            RuntimeError(IN_BEAM.format("ValueError: a.txt, line 3: bad")),
-            ValueError,
-            "a.txt, line 3: bad",
-        ),
+        (RuntimeError(IN_BEAM.format("FileNotFoundError: [Errno 2] a.txt")), FileNotFoundError, "[Errno 2] a.txt"),
+        (RuntimeError(IN_BEAM.format("ValueError: a.txt, line 3: bad")), ValueError, "a.txt, line 3: bad"),
         (RuntimeError("KeyboardInterrupt [while running 'jobs/Do']"), KeyboardInterrupt, ""),
-        (
-            ValueError("Invalid Project ID\nMissing region"),
-            ValueError,
-            "Invalid Project ID\nMissing region",
-        ),
-        (
-            RuntimeError("Channel closed"),
-            ChildProcessError,
-            "DirectRunner failed: RuntimeError: Channel closed",
-        ),
+        (ValueError("Invalid Project ID\nMissing region"), ValueError, "Invalid Project ID\nMissing region"),
+        (RuntimeError("Channel closed"), ChildProcessError, "DirectRunner failed: RuntimeError: Channel closed"),
         (RuntimeError(IN_BEAM.format("MemoryError: x")), ChildProcessError, None),
     ],
-)
+)  # fmt: skip
 def test_errors_of_workers_are_raised_with_their_own_message(error, kind, words):
     raised = HERE.unwrap_error(error)
     assert type(raised) is kind and str(raised) == (
@@ -249,25 +227,16 @@ def test_an_interruption_here_ends_the_pipeline_there(tmp_path, corpus, words, m
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["--runner", "DirctRunner"],
-            "--runner DirctRunner: did you mean DirectRunner? Beam has DataflowRunner, DirectRunner",
-        ),
+        (["--runner", "DirctRunner"],
+         "--runner DirctRunner: did you mean DirectRunner? Beam has DataflowRunner, DirectRunner"),
         (["--runner", "no.such.Runner"], "--runner no.such.Runner: No module named 'no'"),
-        (
-            ["--runner", "SparkRunner"],
-            "SparkRunner works on other machines: --scratch names a folder",
-        ),
-        (
-            ["--runner", "DirectRunner", "--runner-option", "regoin=x"],
-            "--runner-option regoin: not an option of Beam; did you mean region?",
-        ),
-        (
-            ["--runner", "DirectRunner", "--runner-option", "direct_num_workers=x"],
-            "argument --direct_num_workers: invalid int",
-        ),
+        (["--runner", "SparkRunner"], "SparkRunner works on other machines: --scratch names a folder"),
+        (["--runner", "DirectRunner", "--runner-option", "regoin=x"],
+         "--runner-option regoin: not an option of Beam; did you mean region?"),
+        (["--runner", "DirectRunner", "--runner-option", "direct_num_workers=x"],
+         "argument --direct_num_workers: invalid int"),
     ],
-)
+)  # fmt: skip
 def test_the_verb_reports_errors(tmp_path, capsys, words, message):
     assert main(["prepare", "builtin", "--output", str(tmp_path / "s"), *words]) == 2
     assert "error: " in (err := capsys.readouterr().err) and message in err

@@ -257,14 +257,9 @@ def test_the_verb(corpus, tmp_path, capsys):
     store = Store.open(tmp_path / "s")
     tokens = store.manifest["splits"]["train"]["tokens"]
     for part in (
-        f"{tokens:,} tokens",
-        "tokens/s",
-        " in 61 documents",
-        "180 ids (sentencepiece)",
-        "unknown",
-        "trained on",
-        str(tmp_path / "s"),
-    ):
+        f"{tokens:,} tokens", "tokens/s", " in 61 documents", "180 ids (sentencepiece)",
+        "unknown", "trained on", str(tmp_path / "s"),
+    ):  # fmt: skip
         assert part in out, part
     assert store.vocabulary.sentinels[0] == 179 and store.vocabulary.pad == 0
     assert run_prepare(*command) == 0
@@ -304,28 +299,17 @@ def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
     [
         (["nowhere.txt"], "nowhere.txt: no such file or folder"),
         (["builtin", "--vocabulary", "nowhere"], "nowhere: no such vocabulary"),
-        (
-            ["builtin", "--vocabulary", "v", "--vocab-size", "9", "--lowercase"],
-            "--vocab-size, --lowercase would train one",
-        ),
+        (["builtin", "--vocabulary", "v", "--vocab-size", "9", "--lowercase"],
+         "--vocab-size, --lowercase would train one"),
         (["builtin", "--output", "gs://bucket/s"], "must be on this machine"),
         (["builtin", "--workers", "0"], "--workers 0"),
         (["builtin", "--workers", "100000"], "--workers 100000: at most "),
         (["builtin", "--rates", "1,2"], "2 rates for 1 sources"),
-        (
-            ["builtin", "--scratch", "gs://bucket/scratch"],
-            "--scratch needs --runner",
-        ),
-        (
-            ["builtin", "--runner-option", "region=x"],
-            "--runner-option needs --runner",
-        ),
-        (
-            ["builtin", "--runner", "DirectRunner", "--workers", "2"],
-            "--workers sets the processes of this machine",
-        ),
+        (["builtin", "--scratch", "gs://bucket/scratch"], "--scratch needs --runner"),
+        (["builtin", "--runner-option", "region=x"], "--runner-option needs --runner"),
+        (["builtin", "--runner", "DirectRunner", "--workers", "2"], "--workers sets the processes of this machine"),
     ],
-)
+)  # fmt: skip
 def test_the_verb_reports_errors(tmp_path, capsys, words, message):
     assert run_prepare("--output", tmp_path / "s", *words) == 2
     assert "error: " in (err := capsys.readouterr().err) and message in err

@@ -62,28 +62,17 @@ def test_json_and_columns(tmp_path, size):
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        (
-            "a.tsv",
-            "one\ttwo\tthree\n",
-            "2 tabs; a pair is a source and its target, with one tab between them",
-        ),
+        ("a.tsv", "one\ttwo\tthree\n", "2 tabs; a pair is a source and its target, with one tab between them"),
         ("a.tsv", "one two\n", "0 tabs; a pair is"),
         ("a.tsv", "one\t\n", "the target is empty"),
         ("a.tsv", " \ttwo\n", "the source is empty"),
         ("a.tsv", "\t\n", "the source is empty"),
-        (
-            "a.jsonl",
-            '{"source": "one"}\n',
-            "no field 'target' in the record, which is an object with 'source'; --field",
-        ),
-        (
-            "a.jsonl",
-            '{"source": "one", "target": null}\n',
-            "field 'target' is NoneType, not a text",
-        ),
+        ("a.jsonl", '{"source": "one"}\n',
+         "no field 'target' in the record, which is an object with 'source'; --field"),
+        ("a.jsonl", '{"source": "one", "target": null}\n', "field 'target' is NoneType, not a text"),
         ("a.jsonl", '{"source": "one", "target": "\\u0000 "}\n', "the target is empty"),
     ],
-)
+)  # fmt: skip
 def test_a_line_without_a_pair_is_an_error_that_names_file_and_line(tmp_path, name, line, message):
     good = "one\ttwo\n" if name == "a.tsv" else format_json_lines([("one", "two")])
     (tmp_path / name).write_text(good * 3 + line + good)

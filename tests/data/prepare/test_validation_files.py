@@ -119,19 +119,10 @@ def test_pairs(tmp_path, words):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"held_out": 0.1},
-            "--held-out 0.1 with --validation .*d.txt: the held-out split is either",
-        ),
+        ({"held_out": 0.1}, "--held-out 0.1 with --validation .*d.txt: the held-out split is either"),
         ({"validation": ("a.txt",)}, "a source is given twice: a.txt b.txt a.txt"),
-        (
-            {"validation": (".",)},
-            "a.txt is in the source a.txt and in --validation .: a model must",
-        ),
-        (
-            {"validation": ("linked",)},
-            "linked/e.txt is in the source b.txt and in --validation linked: a model must",
-        ),
+        ({"validation": (".",)}, "a.txt is in the source a.txt and in --validation .: a model must"),
+        ({"validation": ("linked",)}, "linked/e.txt is in the source b.txt and in --validation linked: a model must"),
         ({"sources": ("sub", "sub/")}, "sub/e.txt is in two sources, sub and sub/: its text would"),
         ({"validation": ("c.txt", "./c.txt")}, "c.txt and ./c.txt: .* count twice; name it once$"),
         ({"validation": ("./sub/../b.txt",)}, "b.txt is in the source b.txt and in --validation"),
@@ -141,7 +132,7 @@ def test_pairs(tmp_path, words):
         ({"validation": ("e.md",)}, "e.md: a source ends in .txt"),
         ({"rates": (1.0, 2.0, 3.0)}, "3 rates for 2 sources"),
     ],
-)
+)  # fmt: skip
 def test_errors(files, request_of, tmp_path, monkeypatch, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").write_text("\n")

@@ -125,14 +125,8 @@ CASES = {
     "chinese": ("bert", dict(do_lower_case=False, tokenize_chinese_chars=False)),
     "named_unknown": ("bert", dict(do_lower_case=False, unk_token="<unk>", pad_token="<pad>")),
     "bert_decoder": ("bert", add_decoder(*USER_TOKENS, do_lower_case=False)),
-    "bert_file": (
-        "bert",
-        add_file("Covid19", "<ent>", additional_special_tokens=["<ent>"], do_lower_case=True),
-    ),
-    "bert_extra": (
-        "bert",
-        dict(additional_special_tokens=["<ent>", "Covid19"], do_lower_case=False),
-    ),
+    "bert_file": ("bert", add_file("Covid19", "<ent>", additional_special_tokens=["<ent>"], do_lower_case=True)),
+    "bert_extra": ("bert", dict(additional_special_tokens=["<ent>", "Covid19"], do_lower_case=False)),
     "roberta_prefix": ("roberta", dict(add_prefix_space=True, **STRIPS)),
     "roberta_plain": ("roberta", dict(add_prefix_space=False, **STRIPS)),
     "roberta_strips_nothing": ("roberta", dict(mask_token=MASK | {"lstrip": False})),
@@ -151,7 +145,7 @@ CASES = {
     "t5_file": ("t5", add_file("Covid19", "<ent>")),
     "t5_few_sentinels": ("t5", dict(extra_ids=7)),
     "t5_plain": ("t5", dict()),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(params=CASES)

@@ -313,19 +313,9 @@ def test_save_and_load(any_kind, tmp_path):
     assert loaded == any_kind and loaded.fingerprint == any_kind.fingerprint
     assert loaded.encode_batch([*NASTY, SPECIALS]) == any_kind.encode_batch([*NASTY, SPECIALS])
     for name in (
-        "kind",
-        "size",
-        "pieces",
-        "pad",
-        "unk",
-        "cls",
-        "sep",
-        "mask",
-        "bos",
-        "eos",
-        "sentinels",
+        "kind", "size", "pieces", "pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels",
         "options",
-    ):
+    ):  # fmt: skip
         assert getattr(loaded, name) == getattr(any_kind, name)
     assert read_vocabulary(tmp_path / "saved") == any_kind
 

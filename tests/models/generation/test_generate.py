@@ -397,15 +397,11 @@ def keep_likeliest(p, k, mass):
 @pytest.mark.parametrize(
     "strategy",
     [
-        Sample(),
-        Sample(temperature=0.5),
-        Sample(top_k=3),
-        Sample(top_p=0.7),
-        Sample(2.0, 4, 0.8),
-        Sample(top_p=1e-6),
+        Sample(), Sample(temperature=0.5), Sample(top_k=3), Sample(top_p=0.7),
+        Sample(2.0, 4, 0.8), Sample(top_p=1e-6),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_words_are_drawn_as_often_as_they_should_be(strategy):
     """Pearson's statistic of 4,000 draws is below 20, which chance exceeds once in 2,000 times (4
     degrees of freedom).
@@ -456,10 +452,7 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
         (lambda: Sample(top_p=1.5), "top_p is 1.5"),
         (lambda: generate_counts(length=0), "length is 0; it must be at least 1"),
         (lambda: generate_counts(no_repeat_ngram=0), "no_repeat_ngram is 0"),
-        (
-            lambda: generate_counts(size=101),
-            "size is 101; it must be at least 1 and at most the 100 ids of the model",
-        ),
+        (lambda: generate_counts(size=101), "size is 101; it must be at least 1 and at most the 100 ids of the model"),
         (
             lambda: generate_counts(lengths=[2, 0]),
             "prompt 1 has 0 tokens of a row of 2: there must be at least 1, because each token is "
@@ -467,20 +460,12 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
             "text, if the vocabulary has one",
         ),
         (lambda: generate_counts(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
-        (
-            lambda: generate_counts([[1, 100], [1, 2]]),
-            "token_ids has the id 100; the model has ids 0 to 99",
-        ),
-        (
-            lambda: generate(Counter(), {}, -INPUTS, VALID, length=3),
-            "encoder_token_ids has the id -.*the model has ids 0 to 99",
-        ),
-        (
-            lambda: generate(Counter(), {}, INPUTS, VALID, length=3, start=100),
-            "start has the id 100",
-        ),
+        (lambda: generate_counts([[1, 100], [1, 2]]), "token_ids has the id 100; the model has ids 0 to 99"),
+        (lambda: generate(Counter(), {}, -INPUTS, VALID, length=3),
+         "encoder_token_ids has the id -.*the model has ids 0 to 99"),
+        (lambda: generate(Counter(), {}, INPUTS, VALID, length=3, start=100), "start has the id 100"),
     ],
-)
+)  # fmt: skip
 def test_invalid_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

@@ -22,16 +22,9 @@ transformers = pytest.importorskip(
 pytestmark = pytest.mark.more
 GPT2 = Gpt2Config(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
 T5 = T5Config(
-    vocab=50,
-    width=16,
-    depth=2,
-    decoder_depth=2,
-    num_heads=3,
-    head_width=5,
-    mlp=28,
-    buckets=8,
+    vocab=50, width=16, depth=2, decoder_depth=2, num_heads=3, head_width=5, mlp=28, buckets=8,
     max_distance=20,
-)
+)  # fmt: skip
 # Factors that make the tiny models generate many tokens, and end tokens that some rows generate.
 MODELS = {
     "gpt2": (GPT2, 2, 31),
@@ -41,17 +34,9 @@ MODELS = {
 CASES = {
     "greedy": (Greedy(), None, {}),
     "4 beams": (BeamSearch(4), None, {"num_beams": 4}),
-    "3 beams for longer rows, no bigram twice": (
-        BeamSearch(3, 2.0),
-        2,
-        {"num_beams": 3, "length_penalty": 2.0},
-    ),
-    "4 beams for shorter rows, no trigram twice": (
-        BeamSearch(4, -1.0),
-        3,
-        {"num_beams": 4, "length_penalty": -1.0},
-    ),
-}
+    "3 beams for longer rows, no bigram twice": (BeamSearch(3, 2.0), 2, {"num_beams": 3, "length_penalty": 2.0}),
+    "4 beams for shorter rows, no trigram twice": (BeamSearch(4, -1.0), 3, {"num_beams": 4, "length_penalty": -1.0}),
+}  # fmt: skip
 SEARCHES = [*CASES]
 TRIED = [("gpt2", name) for name in (SEARCHES[0], *SEARCHES[2:])]
 TRIED += [("t5", SEARCHES[0]), ("t5", SEARCHES[1]), ("t5_v1_1", SEARCHES[-1])]

@@ -24,25 +24,19 @@ SEGMENTS = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
         (Mask(window=1), lambda b, l, m: l == m),
         (Mask(window=4), lambda b, l, m: l - 2 <= m <= l + 2),
         (Mask(window=5), lambda b, l, m: l - 2 <= m <= l + 2),
-        (
-            make_padding_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)).replace(window=2),
-            lambda b, l, m: abs(l - m) < 2 and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m],
-        ),
-        (
-            make_causal_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)),
-            lambda b, l, m: m <= l and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m],
-        ),
-        (
-            Mask(segment_ids=(jnp.asarray(SEGMENTS), jnp.asarray(SEGMENTS))),
-            lambda b, l, m: SEGMENTS[b, l] == SEGMENTS[b, m],
-        ),
+        (make_padding_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)).replace(window=2),
+         lambda b, l, m: abs(l - m) < 2 and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m]),
+        (make_causal_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)),
+         lambda b, l, m: m <= l and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m]),
+        (Mask(segment_ids=(jnp.asarray(SEGMENTS), jnp.asarray(SEGMENTS))),
+         lambda b, l, m: SEGMENTS[b, l] == SEGMENTS[b, m]),
     ],
     ids=(
         *("padding", "causal", "window", "window both ways: 1", "window both ways: 4"),
         *("window both ways: 5", "window both ways, packed and padded"),
         *("causal, packed and padded", "segments"),
     ),
-)
+)  # fmt: skip
 def test_each_pair_is_allowed_for_its_reasons(mask, allowed):
     dense = np.broadcast_to(mask.make_dense(6, 6), (3, 1, 6, 6))
     expected = [[[[bool(allowed(b, l, m)) for m in range(6)] for l in range(6)]] for b in range(3)]

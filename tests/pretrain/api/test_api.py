@@ -26,16 +26,10 @@ Whoever reads the words before a gap and behind it can often say which one was t
 """
 QUESTION = "The quick [MASK] jumps over the [MASK] dog."
 SMALL = {
-    "model.width": 32,
-    "model.mlp": 48,
-    "model.num_heads": 2,
-    "data.batch_size": 8,
-    "train.steps": 4,
-    "evaluate.every": 2,
-    "evaluate.samples": 0,
-    "checkpoint.every": 4,
+    "model.width": 32, "model.mlp": 48, "model.num_heads": 2, "data.batch_size": 8,
+    "train.steps": 4, "evaluate.every": 2, "evaluate.samples": 0, "checkpoint.every": 4,
     "optimizer.warmup_steps": 1,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from pretrain.training import program
 from pretrain.workdir import trained as trained_module
 from pretrain.workdir.checkpoints import DamagedCheckpoint
 from pretrain.workdir.read_params import restore_params
+from tests.command import split_words
 
 MODEL = TransformerConfig(vocab=64, width=16, depth=1, decoder_depth=1, num_heads=2, mlp=24)
 NUMBERS = "one two three four five six seven eight nine ten".split()
@@ -34,18 +35,9 @@ def trained(tmp_path_factory):
         for i in range(200):
             words = [NUMBERS[(i * i + 3 * i * j + j) % 10] for j in range(1 + i % 4)]
             file.write(f"{' '.join(words)}\t{' '.join(reversed(words))}\n")
-    words = [
-        "--document",
-        "pair",
-        "--layout",
-        "transformer",
-        "--algorithm",
-        "bpe",
-        "--vocab-size",
-        "40",
-        "--held-out",
-        "0.1",
-    ]
+    words = split_words(
+        "--document pair --layout transformer --algorithm bpe --vocab-size 40 --held-out 0.1"
+    )
     assert (
         main(["prepare", str(folder / "pairs.tsv"), "--output", str(folder / "store"), *words]) == 0
     )
@@ -103,18 +95,7 @@ def test_the_mean_is_evaluated_exported_and_translates(trained, tmp_path, capsys
     scores = json.loads(capsys.readouterr().out.strip().split("\n")[-1])
     assert scores["step"] == 0 and 1 < scores["seq2seq"] < 6
     assert (
-        main(
-            [
-                "predict",
-                "--workdir",
-                str(tmp_path / "v"),
-                "one two",
-                "ten",
-                "--length",
-                "5",
-                "--json",
-            ]
-        )
+        main(split_words(f"predict --workdir {tmp_path / 'v'} 'one two' ten --length 5 --json"))
         == 0
     )
     lines = [json.loads(line) for line in capsys.readouterr().out.strip().split("\n")]
@@ -151,18 +132,7 @@ def test_invalid_averages_are_refused(trained, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes").write_text("mine")
     assert (
-        main(
-            [
-                "average",
-                "--workdir",
-                str(trained),
-                "--output",
-                str(tmp_path / "full"),
-                "--last",
-                "1",
-            ]
-        )
-        == 2
+        main(split_words(f"average --workdir {trained} --output {tmp_path / 'full'} --last 1")) == 2
     )
     assert "not empty" in capsys.readouterr().err
     shutil.copytree(trained, tmp_path / "copy")

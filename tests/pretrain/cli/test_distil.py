@@ -23,21 +23,15 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.training.program import make_program
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 
 BERT = BertConfig(
     vocab=128, length=32, width=32, depth=4, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 STUDENT = DistilBertConfig(
-    vocab=128,
-    length=32,
-    width=32,
-    depth=2,
-    teacher_depth=4,
-    num_heads=8,
-    mlp=64,
-    dropout=0.0,
+    vocab=128, length=32, width=32, depth=2, teacher_depth=4, num_heads=8, mlp=64, dropout=0.0,
     attention_dropout=0.0,
-)
+)  # fmt: skip
 TEXT = [
     "The fox and the dog. A word and another word, and so on.",
     "Gaps are left out of a text, and the reader fills them.",
@@ -125,14 +119,10 @@ def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
         ),
     )
     (tmp_path / "student.json").write_text(to_json(run))
-    words = [
-        "distil",
-        str(tmp_path / "student.json"),
-        "--teacher",
-        str(tmp_path / "bert"),
-        "--workdir",
-        str(tmp_path / "w"),
-    ]
+    words = split_words(
+        f"distil {tmp_path / 'student.json'} --teacher {tmp_path / 'bert'}",
+        f"--workdir {tmp_path / 'w'}",
+    )
     assert main(words) == 0
     assert "a DistilBertConfig of 2 layers, and its teacher" in capsys.readouterr().out
     assert Workdir.open(tmp_path / "w").run == run
@@ -175,24 +165,14 @@ def fit_student(student, teacher):
     ("student", "teacher", "message"),
     [
         (BERT, BERT, "the student must be a .*or a DistilBertConfig, not a BertConfig"),
-        (
-            dataclasses.replace(STUDENT, teacher_depth=None),
-            BERT,
-            "set model.teacher_depth=4",
-        ),
+        (dataclasses.replace(STUDENT, teacher_depth=None), BERT, "set model.teacher_depth=4"),
         (STUDENT, T5Config(), "the teacher must be a BertConfig, not a T5Config"),
-        (
-            dataclasses.replace(STUDENT, vocab=64, teacher_depth=3),
-            BERT,
-            "its teacher's; set model.vocab=128 model.teacher_depth=4",
-        ),
-        (
-            dataclasses.replace(STUDENT, depth=5),
-            BERT,
-            "model.depth=5: the student has more layers than its teacher, which has 4",
-        ),
+        (dataclasses.replace(STUDENT, vocab=64, teacher_depth=3), BERT,
+         "its teacher's; set model.vocab=128 model.teacher_depth=4"),
+        (dataclasses.replace(STUDENT, depth=5), BERT,
+         "model.depth=5: the student has more layers than its teacher, which has 4"),
     ],
-)
+)  # fmt: skip
 def test_incompatible_students_are_refused_by_name(student, teacher, message):
     assert fit_student(STUDENT, BERT) == STUDENT
     with pytest.raises(ValueError, match=message):

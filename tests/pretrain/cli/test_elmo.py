@@ -219,18 +219,12 @@ def test_random_words_do_not_stay_random(workdir, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["model.characters=30"],
-            "data.objective.characters=20: a ElmoConfig reads 30 characters of a word; set "
-            "data.objective.characters=30",
-        ),
-        (
-            ["data.objective=MaskedLm"],
-            "a ElmoConfig is trained by BidirectionalLm, not by MaskedLm",
-        ),
+        (["model.characters=30"],
+         "data.objective.characters=20: a ElmoConfig reads 30 characters of a word; set " "data.objective.characters=30"),
+        (["data.objective=MaskedLm"], "a ElmoConfig is trained by BidirectionalLm, not by MaskedLm"),
         (["model.num_heads=2"], "num_heads"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_do_not_fit_are_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         validate_run(load("elmo_tiny", overrides))

@@ -45,21 +45,15 @@ CONFIGS = {
     "t5": T5,
     "t5_unrolled": dataclasses.replace(T5, scan=False),
     "t5_v1_1": dataclasses.replace(T5, gated=True, tied=False),
-    "t5_v1_1_unrolled": dataclasses.replace(
-        T5, gated=True, tied=False, scan=False, decoder_depth=3
-    ),
+    "t5_v1_1_unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False, decoder_depth=3),
     "t5_gated_tied": dataclasses.replace(T5, gated=True),
     "t5_untied": dataclasses.replace(T5, tied=False),
     "roberta": ROBERTA,
     "albert": ALBERT,
-    "transformer": TransformerConfig(
-        vocab=256, width=16, depth=2, decoder_depth=3, num_heads=2, mlp=24
-    ),
+    "transformer": TransformerConfig(vocab=256, width=16, depth=2, decoder_depth=3, num_heads=2, mlp=24),
     "gpt": GptConfig(vocab=256, length=40, width=16, depth=2, num_heads=2, mlp=64),
-    "gpt2_unrolled": Gpt2Config(
-        vocab=256, length=40, width=16, depth=2, num_heads=2, mlp=24, scan=False
-    ),
-}
+    "gpt2_unrolled": Gpt2Config(vocab=256, length=40, width=16, depth=2, num_heads=2, mlp=24, scan=False),
+}  # fmt: skip
 PAIR = {
     "bert": ("next_sentence_label", "seq_relationship_logits"),
     "albert": ("sentence_order_label", "sop_logits"),

@@ -128,30 +128,20 @@ def test_a_store_of_other_classes_is_refused(root, tmp_path, capsys):
         (["predict", "--workdir", "{vit}", "nothing.png"], "nothing.png: no such file"),
         (["predict", "--workdir", "{vit}", "a", "--length", "3"], "for models that generate"),
         (["predict", "--workdir", "{vit}", "--input", "{empty}"], "no image in it"),
-        (
-            ["features", "--workdir", "{vit}", "--input", "{text}", "--output", "x.npz"],
-            "reads images",
-        ),
-        (
-            ["train", "bert_tiny", "--workdir", "{new}", "data.store={store}"],
-            "MaskedLm reads texts",
-        ),
+        (["features", "--workdir", "{vit}", "--input", "{text}", "--output", "x.npz"], "reads images"),
+        (["train", "bert_tiny", "--workdir", "{new}", "data.store={store}"], "MaskedLm reads texts"),
         ([*SHOW, "The cat sat."], "The cat sat.: no such file; the texts of this model are images"),
         ([*SHOW, "{text}"], "text: in none of the formats JPEG"),
         ([*SHOW, "{empty}"], "empty: a folder; --input reads the images in one"),
         ([*SHOW, "--input", "{empty}"], "no image in it"),
         ([*SHOW, "{text}", "--layers", "2"], "--layers 2: the model has layers 1 to 1"),
         (["prepare-images", "{empty}", "--output", "{new}"], "one folder for each class"),
-        (
-            ["train", "vit_mnist", "--workdir", "{new}", "data.store={store}", "model.classes=2"],
-            "3 classes, and the head scores 2",
-        ),
-        (
-            ["train", "vit_mnist", "--workdir", "{new}", "model.image_size=30"],
-            "patch_size=7 does not divide image_size=30",
-        ),
+        (["train", "vit_mnist", "--workdir", "{new}", "data.store={store}", "model.classes=2"],
+         "3 classes, and the head scores 2"),
+        (["train", "vit_mnist", "--workdir", "{new}", "model.image_size=30"],
+         "patch_size=7 does not divide image_size=30"),
     ],
-)
+)  # fmt: skip
 def test_wrong_words_are_one_clear_error(root, tmp_path, capsys, words, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("A text.\n")

@@ -24,18 +24,12 @@ OBJECTIVE = MaskedLm(length=24, max_predictions=4, rows="documents")
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "data.objective.rows=packed",
-            r"data\.objective\.rows=packed: .* LinformerConfig mixes all positions of a row\. "
-            r"Set data\.objective\.rows to documents, sentences or windows",
-        ),
-        (
-            "data.objective=CausalLm",
-            r"a LinformerConfig is trained by MaskedLm, not by CausalLm, because it mixes all "
-            r"positions .* Set data\.objective=MaskedLm",
-        ),
+        ("data.objective.rows=packed",
+         r"data\.objective\.rows=packed: .* LinformerConfig mixes all positions of a row\. " r"Set data\.objective\.rows to documents, sentences or windows"),
+        ("data.objective=CausalLm",
+         r"a LinformerConfig is trained by MaskedLm, not by CausalLm, because it mixes all " r"positions .* Set data\.objective=MaskedLm"),
     ],
-)
+)  # fmt: skip
 def test_causal_use_and_packed_rows_are_refused(override, message):
     with pytest.raises(ConfigError, match=message):
         load("linformer_tiny", [override])

@@ -254,16 +254,8 @@ def test_records_keep_their_other_fields_and_order(bert, run_predict_verb, tmp_p
     ("name", "content", "message"),
     [
         ("in.txt", "The [MASK].\nThe fox.\n", r"in.txt:2: there is no [MASK] in 'The fox.'"),
-        (
-            "in.txt",
-            "[MASK] " * 50,
-            "in.txt:1: 52 tokens with [CLS] and [SEP], the model reads at most 40",
-        ),
-        (
-            "in.jsonl",
-            '{"text": "[MASK]"}\n{"txt": "[MASK]"}\n',
-            "in.jsonl:2: expected an object with the field text",
-        ),
+        ("in.txt", "[MASK] " * 50, "in.txt:1: 52 tokens with [CLS] and [SEP], the model reads at most 40"),
+        ("in.jsonl", '{"text": "[MASK]"}\n{"txt": "[MASK]"}\n', "in.jsonl:2: expected an object with the field text"),
         ("in.jsonl", "[MASK]\n", "in.jsonl:1: not JSON"),
         ("in.jsonl", "[" * 100_000, "in.jsonl:1: not JSON (maximum recursion depth"),
         ("in.jsonl", '{"text": 3}\n', "in.jsonl:1: expected an object"),
@@ -271,7 +263,7 @@ def test_records_keep_their_other_fields_and_order(bert, run_predict_verb, tmp_p
         ("in.csv", "text\n\n", "in.csv: contains no texts"),
         ("in.conll", "[MASK] O\n", "in.conll: columns of words are read by models that tag them"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_line_is_named_and_nothing_is_written(
     bert, run_predict_verb, tmp_path, name, content, message
 ):
@@ -326,17 +318,12 @@ def test_wrong_arguments(bert, t5, gpt2, run_predict_verb, tmp_path):
         (["--workdir", bert, "--length", 4, "a [MASK]"], "--length is for models that generate"),
         (["--workdir", bert, "--n-best", 2, "a [MASK]"], "--n-best is for answers to questions"),
         (["--workdir", bert, "a gap"], "text 1: there is no [MASK] in 'a gap'"),
-        (
-            ["--workdir", t5, "a <extra_id_0>", "a [MASK]"],
-            "text 2: there is no <extra_id_0> in 'a [MASK]'",
-        ),
+        (["--workdir", t5, "a <extra_id_0>", "a [MASK]"], "text 2: there is no <extra_id_0> in 'a [MASK]'"),
         (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for encoders"),
         (["--workdir", gpt2, "--top", 3, "a"], "--top is for encoders"),
-        (
-            ["--workdir", gpt2, "--length", 38, "The quick brown fox"],
-            "and 38 more (--length), the model reads at most 40: 'The quick",
-        ),
-    ):
+        (["--workdir", gpt2, "--length", 38, "The quick brown fox"],
+         "and 38 more (--length), the model reads at most 40: 'The quick"),
+    ):  # fmt: skip
         status, _, error = run_predict_verb(*words)
         assert status == 2 and message in error, error
 
@@ -638,30 +625,19 @@ def test_a_text_draws_by_its_number(gpt2):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (
-            "bert",
-            ("--beams", 2),
-            "--beams, --temperature, --top-k, --top-p and --no-repeat-ngram is for models that generate",
-        ),
+        ("bert", ("--beams", 2),
+         "--beams, --temperature, --top-k, --top-p and --no-repeat-ngram is for models that generate"),
         ("gpt2", ("--beams", 0), "--beams 0: must be at least 1"),
         ("gpt2", ("--top-k", 0), "--top-k 0: must be at least 1"),
         ("gpt2", ("--top-p", 0), "top_p is 0.0; it must be above 0 and at most 1"),
         ("gpt2", ("--temperature", 0), "temperature is 0.0; it must be positive"),
-        (
-            "gpt2",
-            ("--beams", 2, "--top-k", 3),
-            "--beams searches for the most probable text, --top-k samples one",
-        ),
+        ("gpt2", ("--beams", 2, "--top-k", 3), "--beams searches for the most probable text, --top-k samples one"),
         ("gpt2", ("--length-penalty", 2), "--length-penalty needs --beams"),
         ("gpt2", ("--seed", 2), "--seed needs sampling"),
         ("gpt2", ("--temperature", 1, "--seed", 2**32), "--seed 4294967296: must be at least 0"),
-        (
-            "gpt2",
-            ("--top", 2),
-            "--top is for encoders: the number of predictions per [MASK]. To sample from the most",
-        ),
+        ("gpt2", ("--top", 2), "--top is for encoders: the number of predictions per [MASK]. To sample from the most"),
     ],
-)
+)  # fmt: skip
 def test_options_that_do_not_apply_are_refused(request, run_predict_verb, model, options, message):
     status, _, error = run_predict_verb(
         "--workdir", request.getfixturevalue(model), "the [MASK] words", *options

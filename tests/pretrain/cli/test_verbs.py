@@ -25,19 +25,11 @@ from pretrain.training.state import init_params
 from pretrain.workdir.goodput import PHASES
 
 SIZES = {
-    "bert_base": 110_106_428,
-    "t5_small": 60_506_624,
-    "t5_base": 222_903_552,
-    "t5_v1_1_base": 247_577_856,
-    "albert_base": 11_813_810,
-    "albert_xxlarge": 223_158_450,
-    "electra_small": 14_196_219,
-    "roberta_base": 125_288_025,
-    "roberta_large": 356_461_657,
-    "t5_large": 737_668_096,
-    "t5_3b": 2_851_598_336,
-    "t5_11b": 11_307_321_344,
-}
+    "bert_base": 110_106_428, "t5_small": 60_506_624, "t5_base": 222_903_552,
+    "t5_v1_1_base": 247_577_856, "albert_base": 11_813_810, "albert_xxlarge": 223_158_450,
+    "electra_small": 14_196_219, "roberta_base": 125_288_025, "roberta_large": 356_461_657,
+    "t5_large": 737_668_096, "t5_3b": 2_851_598_336, "t5_11b": 11_307_321_344,
+}  # fmt: skip
 # Their sizes are counted below; that `describe` traces a step of them too is for the board.
 AS_OTHERS = ("t5_base", "t5_large", "t5_3b", "roberta_large", "albert_xxlarge")
 

@@ -176,22 +176,13 @@ def test_a_width_that_does_not_divide_into_heads_is_named(kind, keys, message):
     [
         (lambda each: each["bert"], {}),
         (lambda each: ClassifierConfig(encoder=each["bert"], labels=("a", "b"), dropout=0.3), {}),
-        (
-            lambda each: dataclasses.replace(each["xlnet"], attention_dropout=0.0),
-            {"attention_dropout": (0.0, 0.1)},
-        ),
-        (
-            lambda each: SpanReaderConfig(encoder=each["bert"], dropout=0.3),
-            {"dropout": (0.3, 0.0)},
-        ),
+        (lambda each: dataclasses.replace(each["xlnet"], attention_dropout=0.0), {"attention_dropout": (0.0, 0.1)}),
+        (lambda each: SpanReaderConfig(encoder=each["bert"], dropout=0.3), {"dropout": (0.3, 0.0)}),
         (lambda each: SpanReaderConfig(encoder=each["distilbert"], dropout=0.3), {}),
-        (
-            lambda each: ClassifierConfig(encoder=each["gpt2"], labels=("a", "b"), dropout=0.3),
-            {"dropout": (0.3, 0.1)},
-        ),
+        (lambda each: ClassifierConfig(encoder=each["gpt2"], labels=("a", "b"), dropout=0.3), {"dropout": (0.3, 0.1)}),
     ],
     ids=["bert", "classifier", "xlnet", "spans", "distilbert", "gpt2"],
-)
+)  # fmt: skip
 def test_a_rate_without_a_key_is_reported(model, lost):
     config = model(make_encoders() | make_decoders())
     vocabulary = types.SimpleNamespace(pad=1, eos=2, bos=0)

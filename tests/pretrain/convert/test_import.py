@@ -209,19 +209,11 @@ def add_classifier(tensors):
     [
         (drop_prefix, ("cls.predictions", "cls.seq_relationship"), ()),
         (drop_pooler, ("bert.pooler", "cls.predictions", "cls.seq_relationship"), ()),
-        (
-            keep_masked_lm,
-            ("bert.pooler", "cls.seq_relationship"),
-            ("bert.embeddings.position_ids",),
-        ),
+        (keep_masked_lm, ("bert.pooler", "cls.seq_relationship"), ("bert.embeddings.position_ids",)),
         (use_old_names, (), ()),
-        (
-            add_classifier,
-            ("cls.predictions", "cls.seq_relationship"),
-            ("classifier.bias", "classifier.weight"),
-        ),
+        (add_classifier, ("cls.predictions", "cls.seq_relationship"), ("classifier.bias", "classifier.weight")),
     ],
-)
+)  # fmt: skip
 def test_berts_with_and_without_heads(folder, change, missing, unused):
     theirs = folder("hf_bert")
     rewrite_tensors(theirs, change)

@@ -267,33 +267,22 @@ STACK = {"s": 2, "t": 2}
     [
         ([("s/layers/w", f"h.{Index(0, 2)}.w", SAME)], r"no rule for their h\.1$"),
         ([("s/layers/w", f"h.{Index(2)}.w", SAME)], r"no rule for their h\.0, h\.1$"),
-        (
-            [("s/layers/w", "h.{i}.w", SAME), ("t/layers/w", f"h.{Index(1)}.w", SAME)],
-            r"two rules for their h\.1\.w: s/layer_1/w and t/layer_0/w",
-        ),
+        ([("s/layers/w", "h.{i}.w", SAME), ("t/layers/w", f"h.{Index(1)}.w", SAME)],
+         r"two rules for their h\.1\.w: s/layer_1/w and t/layer_0/w"),
         ([(("a", "b"), "A", JoinLayout(SAME)), ("b", "B", SAME)], "two rules for our b: A and B"),
         ([(("a", "a"), "A", JoinLayout(SAME))], "two rules for our a: A and A"),
-        (
-            [("a", ("A", "B"), SplitLayout(SAME, 2)), ("b", "B", SAME)],
-            "two rules for their B: a and b",
-        ),
+        ([("a", ("A", "B"), SplitLayout(SAME, 2)), ("b", "B", SAME)], "two rules for their B: a and b"),
         ([(("a", "b"), "A", SAME)], "a, b <-> A: several paths need a Join"),
         ([("a", ("A", "B"), JoinLayout(SAME))], "a <-> A, B: .* several names a Split"),
         ([("a", ("A", "B"), SplitLayout(SAME, 3))], "a <-> A, B: 2 names for a Split into 3"),
         ([("a", "h.{i}.w", SAME)], "a <-> h.{i}.w: a name with an index needs paths with `layers`"),
-        (
-            [(("s/layers/a", "b"), "h.{i}.w", JoinLayout(SAME))],
-            "needs paths with `layers`, of one stack",
-        ),
-        (
-            [(("s/layers/a", "t/layers/a"), "h.{i}.w", JoinLayout(SAME))],
-            "needs paths with `layers`, of one stack",
-        ),
+        ([(("s/layers/a", "b"), "h.{i}.w", JoinLayout(SAME))], "needs paths with `layers`, of one stack"),
+        ([(("s/layers/a", "t/layers/a"), "h.{i}.w", JoinLayout(SAME))], "needs paths with `layers`, of one stack"),
         ([("s/layers/a", "h.w", SAME)], "a path with `layers` needs {i} in every name"),
         ([("u/layers/a", "h.{i}.w", SAME)], "no depth of the stack u; given are s, t"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)
+)  # fmt: skip
 def test_rules_that_cannot_be_are_refused(rules, message):
     with pytest.raises(ValueError, match=message):
         expand_rules(rules, STACK)

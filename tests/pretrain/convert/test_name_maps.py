@@ -12,7 +12,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models import build
 from models.config.albert import AlbertConfig
 from models.config.bart import BartConfig
 from models.config.bert import BertConfig
@@ -36,6 +35,7 @@ from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.read_write import find_converter, open_model
 from pretrain.families import FAMILIES, find_by_model_type, find_family
 from pretrain.families.rules import JOINED, KERNEL, KERNEL_OUT, SAME
+from tests.tiny import compute_shapes, fit_sizes
 
 albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transformer, xl = (
     Converter(FAMILIES[name])
@@ -45,104 +45,58 @@ albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transform
     )
 )
 
-BERT = BertConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
-T5 = T5Config(
-    vocab=19,
-    width=6,
-    depth=2,
-    decoder_depth=3,
-    num_heads=2,
-    head_width=4,
-    mlp=5,
-    buckets=8,
-    max_distance=20,
+SIZES = dict(vocab=19, length=7, width=6, num_heads=3, depth=2, decoder_depth=3, mlp=5)
+
+
+def make_tiny(kind, **settings):
+    return fit_sizes(kind, SIZES, **settings)
+
+
+BERT, GPT, GPT2 = make_tiny(BertConfig), make_tiny(GptConfig, mlp=24), make_tiny(Gpt2Config)
+T5 = make_tiny(T5Config, num_heads=2, head_width=4, buckets=8, max_distance=20)
+ALBERT = make_tiny(AlbertConfig, embedding=4, depth=3)
+MODERNBERT = make_tiny(ModernBertConfig, depth=6)
+ROBERTA, BART = make_tiny(RobertaConfig, first_position=1), make_tiny(BartConfig, start=1)
+ELECTRA = make_tiny(
+    ElectraConfig, embedding=4, generator_width=3, generator_num_heads=1, generator_mlp=2
 )
-ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, num_heads=3, mlp=5)
-MODERNBERT = ModernBertConfig(vocab=19, length=7, width=6, depth=6, num_heads=3, mlp=5)
-ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, num_heads=3, mlp=5)
-ELECTRA = ElectraConfig(
-    vocab=19,
-    length=7,
-    embedding=4,
-    width=6,
-    depth=2,
-    num_heads=3,
-    mlp=5,
-    generator_width=3,
-    generator_num_heads=1,
-    generator_mlp=2,
-)
-BART = BartConfig(
-    vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, num_heads=3, mlp=5
-)
-TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, num_heads=3, mlp=5)
-DISTILBERT = DistilBertConfig(
-    vocab=19, length=7, width=6, depth=2, teacher_depth=None, num_heads=3, mlp=5
-)
-GPT = GptConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=24)
-GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
-GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, num_heads=3, mlp=5, window=7)
-XL = TransformerXLConfig(
-    vocab=19,
-    width=8,
-    depth=2,
-    num_heads=3,
-    head_width=4,
-    mlp=5,
-    memory=6,
-    clamp_len=3,
+TRANSFORMER = make_tiny(TransformerConfig)
+DISTILBERT = make_tiny(DistilBertConfig, teacher_depth=None)
+GPT3 = make_tiny(Gpt3Config, depth=4, window=7)
+XL = make_tiny(
+    **dict(kind=TransformerXLConfig, width=8, head_width=4, memory=6, clamp_len=3),
     clusters=Clusters((5, 11), 2),
 )
-XLNET = XLNetConfig(vocab=19, width=6, depth=2, num_heads=3, mlp=5)
-REFORMER = ReformerConfig(
-    vocab=19,
-    width=6,
-    depth=4,
-    num_heads=3,
-    head_width=4,
-    mlp=5,
-    layers=("local", "lsh"),
+XLNET = make_tiny(XLNetConfig, length=512)
+REFORMER = make_tiny(
+    **dict(kind=ReformerConfig, depth=4, head_width=4, layers=("local", "lsh")),
     hashing=Hashing(8, 2, (4,), 0.1),
     local=LocalChunks(4, 0.1),
     axial_shape=(4, 3),
     axial_widths=(2, 4),
 )
 CASES = {
-    "reformer": REFORMER,
-    "reformer unrolled": dataclasses.replace(
-        REFORMER, scan=False, layers=("lsh",), mlp_chunk=3, hashing=Hashing(8)
-    ),
-    "xlnet": XLNET,
-    "xlnet unrolled": dataclasses.replace(XLNET, scan=False, memory=7, clamp_len=4),
-    "transformer_xl": XL,
-    "transformer_xl unrolled": dataclasses.replace(XL, scan=False, same_length=True),
+    **dict(albert=ALBERT, bart=BART, bert=BERT, distilbert=DISTILBERT, electra=ELECTRA),
+    **dict(gpt=GPT, gpt2=GPT2, modernbert=MODERNBERT, reformer=REFORMER, roberta=ROBERTA),
+    **dict(t5=T5, transformer=TRANSFORMER, transformer_xl=XL, xlnet=XLNET),
+    "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
+    "gpt2 embeddings": dataclasses.replace(GPT2, embedding_dropout=0.0),
     "transformer_xl one table": dataclasses.replace(XL, clusters=Clusters((5, 11))),
     "transformer_xl characters": dataclasses.replace(
         XL, clusters=None, untie_r=False, clamp_len=None
     ),
-    "modernbert": MODERNBERT,
-    "modernbert unrolled": dataclasses.replace(MODERNBERT, scan=False),
-    "gpt": GPT,
-    "bart": BART,
-    "distilbert": DISTILBERT,
-    "distilbert unrolled": dataclasses.replace(DISTILBERT, scan=False),
-    "bart unrolled": dataclasses.replace(BART, scan=False),
-    "gpt2": GPT2,
-    "gpt2 embeddings": dataclasses.replace(GPT2, embedding_dropout=0.0),
-    "gpt2 unrolled": dataclasses.replace(GPT2, scan=False),
-    "bert": BERT,
-    "bert unrolled": dataclasses.replace(BERT, scan=False),
-    "t5": T5,
-    "t5 unrolled": dataclasses.replace(T5, scan=False),
-    "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
-    "t5 v1.1 unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False),
-    "albert": ALBERT,
-    "electra": ELECTRA,
-    "electra unrolled": dataclasses.replace(ELECTRA, embedding=6, scan=False),
-    "transformer": TRANSFORMER,
-    "transformer unrolled": dataclasses.replace(TRANSFORMER, scan=False),
-    "roberta": ROBERTA,
-    "roberta unrolled": dataclasses.replace(ROBERTA, scan=False),
+}
+# What the unrolled case of a family has otherwise.
+UNROLLED = {
+    "electra": dict(embedding=6),
+    "reformer": dict(layers=("lsh",), mlp_chunk=3, hashing=Hashing(8)),
+    "transformer_xl": dict(same_length=True),
+    "xlnet": dict(memory=7, clamp_len=4),
+}
+CASES |= {
+    f"{name} unrolled": dataclasses.replace(config, scan=False, **UNROLLED.get(name, {}))
+    for name, config in CASES.items()
+    if name != "albert" and name in (*FAMILIES, "t5 v1.1")
 }
 # The tensors of an export that are no parameters of ours, or that it has twice.
 ADDED = (
@@ -153,18 +107,7 @@ VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
 
 
 def random_params(config, seed=0):
-    ids = jnp.ones((1, 3), jnp.int32)
-    encoders = dict.fromkeys(
-        (
-            *(BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig),
-            *(ModernBertConfig, XLNetConfig),
-        ),
-        (ids, ids > 0),
-    )
-    read = (
-        encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))
-    ).get(type(config), (ids,))
-    shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
+    _, shapes = compute_shapes(config)
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
 
@@ -397,16 +340,10 @@ def test_roberta_as_others_have_it():
     tensors = roberta.to_hf(ROBERTA, params)
     headless = {name: tensor for name, tensor in tensors.items() if not name.startswith("lm_head.")}
     for remaining, missing in (
-        (
-            {name: tensor for name, tensor in tensors.items() if "pooler" not in name},
-            ["roberta/pooler"],
-        ),
+        ({name: tensor for name, tensor in tensors.items() if "pooler" not in name}, ["roberta/pooler"]),
         (headless, ["mlm_head"]),
-        (
-            {name.removeprefix("roberta."): tensor for name, tensor in headless.items()},
-            ["mlm_head"],
-        ),
-    ):
+        ({name.removeprefix("roberta."): tensor for name, tensor in headless.items()}, ["mlm_head"]),
+    ):  # fmt: skip
         found, report = roberta.from_hf(ROBERTA, remaining, initial)
         leaves, ours, fresh = (
             flatten_params(found),
@@ -758,16 +695,7 @@ def test_two_rules_for_one_parameter_are_named():
     ],
 )
 def test_settings_that_are_not_supported_are_named(family, key, value):
-    tiny = {
-        "bert": BERT,
-        "t5": T5,
-        "roberta": ROBERTA,
-        "albert": ALBERT,
-        "electra": ELECTRA,
-        "openai-gpt": GPT,
-        "gpt2": GPT2,
-    }
-    config = (tiny | {"marian": TRANSFORMER})[family]
+    config = CASES[CONVERTERS[family].family.name]
     described = CONVERTERS[family].to_hf_config(config, VOCABULARY) | {key: value}
     supported = {
         "vocab_size": "vocab",

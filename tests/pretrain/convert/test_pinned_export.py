@@ -25,33 +25,18 @@ from tests import given
 from tests.pinned import check_pinned, hash_files, make_vocabularies
 
 HEADS = {
-    "tagger": (
-        lambda encoder: TaggerConfig(encoder=encoder, labels=("B-a", "I-a", "O"), dropout=0.0),
-        Tagging(length=16),
-    ),
-    "span_reader": (
-        lambda encoder: SpanReaderConfig(encoder=encoder),
-        AnswerSpan(length=32, question=4, stride=2),
-    ),
-    "multiple_choice": (
-        lambda encoder: ChoiceConfig(encoder=encoder, dropout=0.0),
-        MultipleChoice(length=16, choices=2),
-    ),
-}
+    "tagger": (lambda encoder: TaggerConfig(encoder=encoder, labels=("B-a", "I-a", "O"), dropout=0.0), Tagging(length=16)),
+    "span_reader": (lambda encoder: SpanReaderConfig(encoder=encoder), AnswerSpan(length=32, question=4, stride=2)),
+    "multiple_choice": (lambda encoder: ChoiceConfig(encoder=encoder, dropout=0.0), MultipleChoice(length=16, choices=2)),
+}  # fmt: skip
 # Every head on BERT; for other families one that differs from BERT's, or one without their pooler.
 FINE_TUNED = [("bert", head) for head in HEADS] + [("roberta", "tagger"), ("albert", "span_reader")]
 FINE_TUNED += [(name, "multiple_choice") for name in ("electra", "distilbert", "xlnet")]
 FINE_TUNED += [("xlnet", "span_reader"), ("modernbert", "span_reader")]
 KINDS = (
-    "unigram",
-    "bpe",
-    "t5",
-    "wordpiece",
-    "byte_bpe",
-    "word_bpe",
-    "tokenizer_json",
+    "unigram", "bpe", "t5", "wordpiece", "byte_bpe", "word_bpe", "tokenizer_json",
     "albert_json",
-)
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -116,19 +116,9 @@ def word_bpe(text, folder):
 
 
 KINDS = (
-    "unigram",
-    "bpe",
-    "lowercase",
-    "t5",
-    "t5_bpe",
-    "wordpiece",
-    "byte_bpe",
-    "json",
-    "roberta",
-    "gpt",
-    "gpt2",
-    "word_bpe",
-)
+    "unigram", "bpe", "lowercase", "t5", "t5_bpe", "wordpiece", "byte_bpe", "json", "roberta",
+    "gpt", "gpt2", "word_bpe",
+)  # fmt: skip
 GPTS = ("openai-gpt", "gpt2")
 
 

@@ -17,6 +17,7 @@ from pretrain.convert.read_write import open_model
 from pretrain.families.tensor_steps import merge_copies
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import open_trained
+from tests.command import split_words
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
@@ -179,28 +180,17 @@ def test_verbs_that_use_the_encoder_alone_need_no_head(headless, tmp_path):
     texts.write_text("a b\n")
     assert (
         main(
-            [
-                "features",
-                "--workdir",
-                str(headless),
-                "--input",
-                str(texts),
-                "--output",
-                str(tmp_path / "features.npz"),
-            ]
+            split_words(
+                f"features --workdir {headless} --input {texts} --output {tmp_path / 'features.npz'}"
+            )
         )
         == 0
     )
     assert (
         main(
-            [
-                "attention",
-                "--workdir",
-                str(headless),
-                "a b",
-                "--output",
-                str(tmp_path / "attention.html"),
-            ]
+            split_words(
+                f"attention --workdir {headless} 'a b' --output {tmp_path / 'attention.html'}"
+            )
         )
         == 0
     )

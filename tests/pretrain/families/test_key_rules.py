@@ -27,13 +27,9 @@ RULES = (
     Constant("epsilon", 1e-6),
 )
 WRITTEN = {
-    "hidden_size": 8,
-    "n_inner": 24,
-    "drop": 0.5,
-    "act": "gelu",
-    "bidirectional": True,
+    "hidden_size": 8, "n_inner": 24, "drop": 0.5, "act": "gelu", "bidirectional": True,
     "decoder_size": 8,
-}
+}  # fmt: skip
 
 
 def test_a_list_reads_what_it_writes():

@@ -37,6 +37,7 @@ from pretrain.training.new_workdir import check_origin, digest_params, start_wor
 from pretrain.workdir import metrics_file
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 
 BERT = BertConfig(
     vocab=64, length=32, width=32, depth=2, num_heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
@@ -90,24 +91,11 @@ def tuned(pretrained, tmp_path_factory):
         write_json_lines(folder / "train.jsonl", rows[:256]),
         write_json_lines(folder / "dev.jsonl", rows[256:]),
     )
-    command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--task",
-        "mnli",
-        "--train",
-        files[0],
-        "--heldout",
-        files[1],
-    ]
+    command = split_words(
+        f"finetune --from {pretrained} --task mnli --train {files[0]} --heldout {files[1]}"
+    )
     command += [
-        "--columns",
-        "s,t,is",
-        "--workdir",
-        str(folder / "w"),
-        "--epochs",
-        "5",
+        *split_words(f"--columns s,t,is --workdir {folder / 'w'} --epochs 5"),
         *FAST,
         "checkpoint.keep=50",
     ]
@@ -256,10 +244,7 @@ def test_predict_refuses_input_that_the_model_does_not_read(tuned, tmp_path, cap
 def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, capsys):
     workdir, *_ = tuned
     evaluate = [
-        "evaluate",
-        "--workdir",
-        str(workdir),
-        "--labelled",
+        *split_words(f"evaluate --workdir {workdir} --labelled"),
         write_json_lines(tmp_path / "a.jsonl", [{"s": "a", "t": "b", "is": "dog"}]),
     ]
     assert (
@@ -298,15 +283,9 @@ def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, c
         == 0
     )
     predicted_labels = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
-    words = [
-        "--mismatched",
-        other,
-        "--test",
-        f"MNLI-mm={test}",
-        "--output",
-        str(tmp_path / "out"),
-        "--json",
-    ]
+    words = split_words(
+        f"--mismatched {other} --test MNLI-mm={test} --output {tmp_path / 'out'} --json"
+    )
     assert main(["glue", str(workdir), *words]) == 0
     table = json.loads(capsys.readouterr().out.splitlines()[0])["tasks"]
     right = np.mean([label == row["is"] for label, row in zip(predicted_labels, rows)])
@@ -520,23 +499,11 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
         )
     ]
     command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--task",
-        "regression",
-        "--train",
+        *split_words(f"finetune --from {pretrained} --task regression --train"),
         write_json_lines(tmp_path / "t.jsonl", rows),
     ]
     command += [
-        "--workdir",
-        str(tmp_path / "w"),
-        "--epochs",
-        "2",
-        "--seeds",
-        "2",
-        "--fresh",
-        "all",
+        *split_words(f"--workdir {tmp_path / 'w'} --epochs 2 --seeds 2 --fresh all"),
         *FAST,
         "train.seed=4",
     ]
@@ -583,83 +550,38 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
 @pytest.mark.parametrize(
     ("train", "heldout", "words", "message"),
     [
-        (
-            GOOD,
-            [{"text": "a", "label": "z"}],
-            [],
-            "dev.jsonl:1: the label 'z' is not one of 'x', 'y'",
-        ),
+        (GOOD, [{"text": "a", "label": "z"}], [], "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
         (GOOD[:1], GOOD, [], "train.jsonl: all 1 examples have the label 'x'"),
         (GOOD[:1], GOOD, ["--labels", "x,y"], "train.jsonl: all 1 examples have the label 'x'"),
-        (
-            [{"text": "a", "label": 2}] * 3,
-            GOOD,
-            ["--task", "regression"],
-            "train.jsonl: all 3 examples have the label 2.0; nothing can be learned",
-        ),
-        (
-            GOOD,
-            GOOD[:1],
-            ["evaluate.metrics=pearson"],
-            "held out: all 1 examples have the label 'x', so its scores are not informative",
-        ),
+        ([{"text": "a", "label": 2}] * 3, GOOD, ["--task", "regression"],
+         "train.jsonl: all 3 examples have the label 2.0; nothing can be learned"),
+        (GOOD, GOOD[:1], ["evaluate.metrics=pearson"],
+         "held out: all 1 examples have the label 'x', so its scores are not informative"),
         ([], GOOD, [], "train.jsonl: contains no examples"),
         (GOOD, [], [], "dev.jsonl: no examples in it"),
-        (
-            [{"sentence": "a"}],
-            GOOD,
-            [],
-            "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. To name others, use --columns",
-        ),
+        ([{"sentence": "a"}], GOOD, [],
+         "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. To name others, use --columns"),
         (GOOD, [*GOOD, {"text": "b"}], [], "dev.jsonl:9: no column 'label'"),
-        (
-            GOOD,
-            GOOD,
-            ["--columns", "text"],
-            "--columns text: expected the names of one or two texts and of the label",
-        ),
+        (GOOD, GOOD, ["--columns", "text"], "--columns text: expected the names of one or two texts and of the label"),
         (GOOD, GOOD, ["--labels", "x,w"], "train.jsonl:2: the label 'y' is not one of 'x', 'w'"),
         (GOOD, GOOD, ["--held-out", "0.2"], "give one of them"),
         (GOOD, None, ["--held-out", "1.5"], "--held-out 1.5: must be between 0 and 1"),
-        (
-            GOOD,
-            GOOD,
-            ["--task", "sst3"],
-            "--task sst3: must be one of classification, regression, ",
-        ),
+        (GOOD, GOOD, ["--task", "sst3"], "--task sst3: must be one of classification, regression, "),
         (GOOD, GOOD, ["--task", "regression"], "train.jsonl:1: column 'label': 'x' is not a score"),
-        (
-            GOOD,
-            GOOD,
-            ["--workdir", "gs://bucket/w"],
-            "--workdir gs://bucket/w: must be on this machine",
-        ),
+        (GOOD, GOOD, ["--workdir", "gs://bucket/w"], "--workdir gs://bucket/w: must be on this machine"),
         (GOOD, GOOD, ["--epochs", "0"], "--epochs 0: must be above 0"),
         (GOOD, GOOD, ["--seeds", "0"], "--seeds 0: must be at least 1"),
-        (
-            GOOD,
-            GOOD,
-            ["data.objective.class_weights=1,2,3"],
-            "one for each of model.labels, which are x, y",
-        ),
+        (GOOD, GOOD, ["data.objective.class_weights=1,2,3"], "one for each of model.labels, which are x, y"),
         (GOOD, GOOD, ["evaluate.every=0"], "evaluate.every=0 disables the evaluation"),
         (GOOD, GOOD, ["evaluate.metrics=pearson"], "pearson is a metric of regression"),
-        (
-            GOOD,
-            GOOD,
-            ["checkpoint.best=f1"],
-            "checkpoint.best=f1 is not measured: add it to evaluate.metrics",
-        ),
+        (GOOD, GOOD, ["checkpoint.best=f1"], "checkpoint.best=f1 is not measured: add it to evaluate.metrics"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_reported_before_there_is_a_workdir(
     pretrained, tmp_path, capsys, train, heldout, words, message
 ):
     command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--train",
+        *split_words(f"finetune --from {pretrained} --train"),
         write_json_lines(tmp_path / "train.jsonl", train),
     ]
     command += [] if "--task" in words else ["--task", "classification"]
@@ -709,17 +631,12 @@ def test_models_without_a_head_are_refused(tmp_path, capsys):
     assert (
         main(
             [
-                "finetune",
-                "--from",
-                str(tmp_path / "sparse"),
-                "--task",
-                "classification",
-                "--train",
-                train,
-                "--heldout",
+                *split_words(
+                    f"finetune --from {tmp_path / 'sparse'} --task classification --train {train}",
+                    "--heldout",
+                ),
                 write_json_lines(tmp_path / "dev.jsonl", [{"text": "a cat", "label": "x"}]),
-                "--workdir",
-                str(tmp_path / "w"),
+                *split_words(f"--workdir {tmp_path / 'w'}"),
             ]
         )
         == 2

@@ -20,6 +20,7 @@ from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import find_encoder_config
 from pretrain.finetune.start import make_initial_params
 from pretrain.workdir.trained import open_trained
+from tests.command import split_words
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_decoders, make_encoders
 
 DECODERS = make_decoders()
@@ -94,14 +95,10 @@ def test_it_predicts_as_transformers_and_continues_training(vocabularies, tmp_pa
     w = str(tmp_path / "w")
     assert (
         main(
-            [
-                "import",
-                str(tmp_path / "theirs"),
-                "--workdir",
-                w,
-                "data.objective.columns=a,b,is",
+            split_words(
+                f"import {tmp_path / 'theirs'} --workdir {w} data.objective.columns=a,b,is",
                 "train.compute_dtype=float32",
-            ]
+            )
         )
         == 0
     )
@@ -240,18 +237,12 @@ def test_one_label_is_a_score(vocabularies, tmp_path):
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (
-            lambda each: {
-                name: array for name, array in each.items() if not name.startswith("classifier.")
-            },
-            "missing .*classifier.weight",
-        ),
-        (
-            lambda each: each | {"bert.extra.weight": np.ones(2, np.float32)},
-            "no place in the model for bert.extra.weight",
-        ),
+        (lambda each: {name: array for name, array in each.items() if not name.startswith("classifier.")},
+         "missing .*classifier.weight"),
+        (lambda each: each | {"bert.extra.weight": np.ones(2, np.float32)},
+         "no place in the model for bert.extra.weight"),
     ],
-)
+)  # fmt: skip
 def test_incomplete_classifiers_are_refused(vocabularies, tmp_path, tensors, message):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=LABELS)
     write_model(tmp_path / "theirs", model, draw_head_params(model), vocabularies["bert"])
@@ -267,23 +258,13 @@ def test_its_settings_must_make_sense(vocabularies, tmp_path):
     path = tmp_path / "theirs" / "config.json"
     settings = json.loads(path.read_text())
     for changed, message in (
-        (
-            {"problem_type": "multi_label_classification"},
-            "problem_type is 'multi_label_classification'; a row has one class",
-        ),
-        (
-            {"problem_type": None, "id2label": {"0": "a", "2": "b"}},
-            "id2label has the numbers 0, 2; expected 0 to 1",
-        ),
-        (
-            {"problem_type": None, "id2label": {"0": "a", "1": "a"}},
-            "there must be at least two, all different",
-        ),
-        (
-            {"problem_type": None, "id2label": {"0": "a", "1": "b"}},
-            r"classifier.weight has shape \[1, 16\]; config.json makes it \[2, 16\]",
-        ),
-    ):
+        ({"problem_type": "multi_label_classification"},
+         "problem_type is 'multi_label_classification'; a row has one class"),
+        ({"problem_type": None, "id2label": {"0": "a", "2": "b"}}, "id2label has the numbers 0, 2; expected 0 to 1"),
+        ({"problem_type": None, "id2label": {"0": "a", "1": "a"}}, "there must be at least two, all different"),
+        ({"problem_type": None, "id2label": {"0": "a", "1": "b"}},
+         r"classifier.weight has shape \[1, 16\]; config.json makes it \[2, 16\]"),
+    ):  # fmt: skip
         path.write_text(json.dumps(settings | changed))
         with pytest.raises(ValueError, match=message):
             import_params(tmp_path / "theirs")

@@ -168,15 +168,9 @@ def test_a_fine_tuned_xlnet_has_no_memory(vocabularies, tmp_path):
 ANSWERS = {"text": ["reader"], "answer_start": [4]}
 EXAMPLES = {
     "tags": [{"words": ["The", "fox", "reads"], "tags": ["O", "B-PER", "O"]}] * 3,
-    "spans": [
-        {"id": str(i), "question": "Who reads?", "context": "the reader", "answers": ANSWERS}
-        for i in range(3)
-    ],
-    "choices": [
-        {"question": "the text", "choices": ["the fox", "a word", "No."], "label": i}
-        for i in range(3)
-    ],
-}
+    "spans": [{"id": str(i), "question": "Who reads?", "context": "the reader", "answers": ANSWERS} for i in range(3)],
+    "choices": [{"question": "the text", "choices": ["the fox", "a word", "No."], "label": i} for i in range(3)],
+}  # fmt: skip
 SUMMARIES = {
     "tags": "predicts the tags O, B-PER, I-PER, B-LOC, I-LOC, of the scheme bio",
     "spans": "add model.unanswerable=true",
@@ -264,19 +258,14 @@ def drop(prefix):
         ("bert", "tags", drop("classifier."), {}, "missing classifier.bias, classifier.weight"),
         ("bert", "spans", drop("qa_outputs.bias"), {}, "missing qa_outputs.bias"),
         ("bert", "choices", drop("bert.pooler."), {}, "missing bert.pooler.dense.bias"),
-        (
-            "bert",
-            "tags",
-            dict,
-            {"id2label": {"0": "O", "1": "B"}},
-            r"classifier.weight has shape \[5, 16\]; config.json makes it \[2, 16\]",
-        ),
+        ("bert", "tags", dict, {"id2label": {"0": "O", "1": "B"}},
+         r"classifier.weight has shape \[5, 16\]; config.json makes it \[2, 16\]"),
         ("bert", "tags", dict, {"id2label": {"0": "O"}}, "there must be at least two tags"),
         ("bert", "tags", dict, {"id2label": ["O", "B"]}, "id2label is .*; expected an object"),
         ("bert", "tags", dict, {"classifier_dropout": "x"}, "classifier_dropout is 'x'"),
         ("electra", "choices", dict, {"summary_type": "mean"}, "summary_type is 'mean'"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_whole_model_is_refused(
     name, kind, change, settings, message, vocabularies, tmp_path
 ):

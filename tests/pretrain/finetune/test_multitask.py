@@ -38,6 +38,7 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
@@ -108,26 +109,16 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
         write_json_lines(tmp_path / "train.jsonl", make_questions(64, 1)),
         write_json_lines(tmp_path / "dev.jsonl", rows),
     )
-    command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--task",
-        "squad2",
-        "--train",
-        files[0],
-        "--heldout",
-        files[1],
-    ]
+    command = split_words(
+        f"finetune --from {pretrained} --task squad2 --train {files[0]} --heldout {files[1]}"
+    )
     assert (
         main(
             [
                 *command,
-                "--workdir",
-                str(tmp_path / "w"),
-                "train.steps=20",
-                "evaluate.every=20",
-                "checkpoint.every=20",
+                *split_words(
+                    f"--workdir {tmp_path / 'w'} train.steps=20 evaluate.every=20 checkpoint.every=20"
+                ),
                 *FAST,
             ]
         )
@@ -139,15 +130,10 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
     scored = metrics_file.read_metrics(tmp_path / "w" / "metrics.jsonl")[-1]
     assert (
         main(
-            [
-                "predict",
-                "--workdir",
-                str(tmp_path / "w"),
-                "--input",
-                files[1],
-                "--output",
-                str(tmp_path / "told.jsonl"),
-            ]
+            split_words(
+                f"predict --workdir {tmp_path / 'w'} --input {files[1]}",
+                f"--output {tmp_path / 'told.jsonl'}",
+            )
         )
         == 0
     )
@@ -234,15 +220,7 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
         write_json_lines(tmp_path / "dev.jsonl", rows),
         write_json_lines(tmp_path / "sst2.jsonl", labelled[64:]),
     )
-    command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--workdir",
-        str(tmp_path / "w"),
-        "--limit",
-        "48",
-    ]
+    command = split_words(f"finetune --from {pretrained} --workdir {tmp_path / 'w'} --limit 48")
     command += [
         "--task",
         "squad2=" + write_json_lines(tmp_path / "a.jsonl", make_questions(32, 1)),
@@ -296,10 +274,7 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
     assert (
         main(
             [
-                "predict",
-                "--workdir",
-                str(tmp_path / "w"),
-                "--input",
+                *split_words(f"predict --workdir {tmp_path / 'w'} --input"),
                 write_json_lines(tmp_path / "some.jsonl", some),
                 "--json",
             ]
@@ -327,15 +302,9 @@ def held_out_and_submitted(workdir, file, rows, capsys):
     glue_scores = {"SST-2": {"accuracy": 100 * scores["sst2/accuracy"]}}
     assert (
         main(
-            [
-                "glue",
-                str(workdir),
-                "--test",
-                f"SST-2={file}",
-                "--output",
-                str(workdir.parent / "out"),
-                "--json",
-            ]
+            split_words(
+                f"glue {workdir} --test SST-2={file} --output {workdir.parent / 'out'} --json"
+            )
         )
         == 0
     )
@@ -424,17 +393,13 @@ def test_wrong_arguments_of_several_tasks_are_refused(pretrained, tmp_path, caps
     )
     command = ["finetune", "--from", str(pretrained), "--workdir", str(tmp_path / "w")]
     for words, message in (
-        (
-            ["--task", f"sst2={file}", "--task", f"sst2={file}"],
-            "--task sst2 is given twice; tasks differ by their prefix",
-        ),
+        (["--task", f"sst2={file}", "--task", f"sst2={file}"],
+         "--task sst2 is given twice; tasks differ by their prefix"),
         (["--task", f"sst2={file}", "--train", file], "and --task sst2="),
-        (
-            ["--task", f"sst2={file}", "--task", f"cola={file}", "--heldout", file],
-            "several tasks need NAME=VALUE, where NAME is one of sst2, cola",
-        ),
+        (["--task", f"sst2={file}", "--task", f"cola={file}", "--heldout", file],
+         "several tasks need NAME=VALUE, where NAME is one of sst2, cola"),
         (["--task", f"sst2={file}", "--limit", "3"], "--limit needs several tasks"),
-    ):
+    ):  # fmt: skip
         assert main([*command, *words]) == 2 and message in capsys.readouterr().err
     with pytest.raises(
         ConfigError,

@@ -10,6 +10,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.workdir import metrics_file
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 
 WORDS = "the a fox dog river stone runs sees near old".split()
 FAST = [
@@ -53,17 +54,10 @@ def tuned(untrained, tmp_path_factory):
         write_json_lines(folder / "train.jsonl", make_questions(192, 0)),
         write_json_lines(folder / "dev.jsonl", make_questions(64, 1)),
     )
-    command = [
-        "finetune",
-        "--from",
-        str(untrained),
-        "--task",
-        "multiple_choice",
-        "--train",
-        files[0],
-        "--heldout",
-        files[1],
-    ]
+    command = split_words(
+        f"finetune --from {untrained} --task multiple_choice --train {files[0]}",
+        f"--heldout {files[1]}",
+    )
     assert main([*command, "--workdir", str(folder / "w"), "--epochs", "2", *FAST]) == 0
     return folder / "w", files[1]
 
@@ -103,10 +97,7 @@ def test_it_learns_and_predicts(tuned, tmp_path, capsys):
     assert (
         main(
             [
-                "predict",
-                "--workdir",
-                str(workdir),
-                "--input",
+                *split_words(f"predict --workdir {workdir} --input"),
                 write_json_lines(tmp_path / "a.jsonl", [other]),
             ]
         )
@@ -126,45 +117,21 @@ GOOD = make_questions(8, 2)
 @pytest.mark.parametrize(
     ("train", "heldout", "words", "message"),
     [
-        (
-            [*GOOD, {**GOOD[0], "label": 3}],
-            GOOD,
-            [],
-            "train.jsonl:9: 'label' is 3; the number of the right choice is expected, from 0 to 2",
-        ),
+        ([*GOOD, {**GOOD[0], "label": 3}], GOOD, [],
+         "train.jsonl:9: 'label' is 3; the number of the right choice is expected, from 0 to 2"),
         (GOOD, [{**GOOD[0], "ending3": "a"}], [], "dev.jsonl:1: 4 choices; 3 are expected"),
         ([{**GOOD[0], "ending1": " "}], GOOD, [], "train.jsonl:1: 'ending1' is empty"),
         ([{"sent1": "a", "label": 0}], GOOD, [], "train.jsonl:1: expected sent1, sent2, ending0"),
-        (
-            [{"context": "a", "choices": ["b"], "label": 0}],
-            GOOD,
-            [],
-            "train.jsonl:1: there is 1 choice",
-        ),
-        (
-            [{**GOOD[0], "label": 1}] * 3,
-            GOOD,
-            [],
-            "train.jsonl: the correct choice of all 3 questions is number 1",
-        ),
+        ([{"context": "a", "choices": ["b"], "label": 0}], GOOD, [], "train.jsonl:1: there is 1 choice"),
+        ([{**GOOD[0], "label": 1}] * 3, GOOD, [], "train.jsonl: the correct choice of all 3 questions is number 1"),
         (GOOD, [], [], "dev.jsonl: no questions in it"),
         (GOOD, GOOD, ["--labels", "a,b"], "--columns and --labels are not for multiple_choice"),
-        (
-            GOOD,
-            GOOD[:1],
-            ["data.objective.choices=4"],
-            "its questions have 3 choices; data.objective.choices=4",
-        ),
+        (GOOD, GOOD[:1], ["data.objective.choices=4"], "its questions have 3 choices; data.objective.choices=4"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_reported(untrained, tmp_path, capsys, train, heldout, words, message):
     command = [
-        "finetune",
-        "--from",
-        str(untrained),
-        "--task",
-        "multiple_choice",
-        "--train",
+        *split_words(f"finetune --from {untrained} --task multiple_choice --train"),
         write_json_lines(tmp_path / "train.jsonl", train),
     ]
     assert (
@@ -173,8 +140,7 @@ def test_errors_are_reported(untrained, tmp_path, capsys, train, heldout, words,
                 *command,
                 "--heldout",
                 write_json_lines(tmp_path / "dev.jsonl", heldout),
-                "--workdir",
-                str(tmp_path / "w"),
+                *split_words(f"--workdir {tmp_path / 'w'}"),
                 *words,
             ]
         )

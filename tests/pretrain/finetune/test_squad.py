@@ -39,6 +39,7 @@ from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.trained import Trained, open_trained
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
 
 BERT = BertConfig(
@@ -113,17 +114,9 @@ def tuned(pretrained, tmp_path_factory):
         str(folder / "train.json"),
         write_json_lines(folder / "dev.jsonl", make_questions(60, 2)),
     )
-    command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--task",
-        "squad2",
-        "--train",
-        files[0],
-        "--heldout",
-        files[1],
-    ]
+    command = split_words(
+        f"finetune --from {pretrained} --task squad2 --train {files[0]} --heldout {files[1]}"
+    )
     command += ["--workdir", str(folder / "w"), "--epochs", "3", *FAST]
     assert main(command) == 0
     return folder / "w", command, files[1]
@@ -240,11 +233,7 @@ def test_the_n_best_answers(tuned, tmp_path, capsys):
     assert (
         main(
             [
-                "predict",
-                "--workdir",
-                str(workdir),
-                "--n-best",
-                "2",
+                *split_words(f"predict --workdir {workdir} --n-best 2"),
                 "Who sleeps?\tanna sleeps near the house",
             ]
         )
@@ -289,8 +278,7 @@ def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
                 [
                     *predict,
                     write_json_lines(tmp_path / "b.jsonl", few),
-                    "--output",
-                    str(tmp_path / "b.json"),
+                    *split_words(f"--output {tmp_path / 'b.json'}"),
                     *more,
                 ]
             )
@@ -303,31 +291,18 @@ def test_errors_are_reported(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
     predict = ["predict", "--workdir", str(workdir), "--input"]
     for row, message in (
-        (
-            {"question": "Who?"},
-            "a.jsonl:1: expected question and context, each a text; this has 'question'",
-        ),
+        ({"question": "Who?"}, "a.jsonl:1: expected question and context, each a text; this has 'question'"),
         ({"question": "Who?", "context": " "}, "a.jsonl:1: column 'context' is empty"),
         ({"question": " ", "context": "a"}, "a.jsonl:1: column 'question' is empty"),
-        (
-            {"question": "Who?", "context": "\u200b"},
-            "a.jsonl:1: the vocabulary has no piece for its context",
-        ),
-    ):
+        ({"question": "Who?", "context": "\u200b"}, "a.jsonl:1: the vocabulary has no piece for its context"),
+    ):  # fmt: skip
         assert (
             main([*predict, write_json_lines(tmp_path / "a.jsonl", [row])]) == 2
             and message in capsys.readouterr().err
         )
-    begin = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--task",
-        "squad",
-        "--workdir",
-        str(tmp_path / "w"),
-        "--train",
-    ]
+    begin = split_words(
+        f"finetune --from {pretrained} --task squad --workdir {tmp_path / 'w'} --train"
+    )
     assert (
         main([*begin, dev]) == 2
         and "dev.jsonl:1: it has no answer; --task squad2 allows" in capsys.readouterr().err
@@ -361,12 +336,9 @@ def test_errors_are_reported(tuned, pretrained, tmp_path, capsys):
         main(
             [
                 *begin,
-                path,
-                "--held-out",
-                "0.4",
-                "--on-bad-answer",
-                "skip",
-                "data.objective.stride=30",
+                *split_words(
+                    f"{path} --held-out 0.4 --on-bad-answer skip data.objective.stride=30"
+                ),
             ]
         )
         == 2

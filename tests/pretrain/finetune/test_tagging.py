@@ -10,6 +10,7 @@ from data.examples.tag_schemes import find_entities
 from pretrain.__main__ import main
 from pretrain.workdir import metrics_file
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 
 WORDS = "the a fox dog river stone runs sees near old".split()
 FAST = [
@@ -49,17 +50,9 @@ def tuned(untrained, tmp_path_factory):
         write_columns(folder / "train.conll", make_sentences(256, 0)),
         write_columns(folder / "dev.conll", held_out),
     )
-    command = [
-        "finetune",
-        "--from",
-        str(untrained),
-        "--task",
-        "tagging",
-        "--train",
-        files[0],
-        "--heldout",
-        files[1],
-    ]
+    command = split_words(
+        f"finetune --from {untrained} --task tagging --train {files[0]} --heldout {files[1]}"
+    )
     assert main([*command, "--workdir", str(folder / "w"), "--epochs", "3", *FAST]) == 0
     return folder / "w", held_out, files[1]
 
@@ -157,52 +150,21 @@ GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
 @pytest.mark.parametrize(
     ("train", "heldout", "words", "message"),
     [
-        (
-            GOOD,
-            [(["a", "dog"], ["O", "B-y"])],
-            [],
-            "dev.conll:2: the tag 'B-y' is not one of 'O', 'B-x', 'I-x'",
-        ),
+        (GOOD, [(["a", "dog"], ["O", "B-y"])], [], "dev.conll:2: the tag 'B-y' is not one of 'O', 'B-x', 'I-x'"),
         (GOOD[1:], GOOD, [], "train.conll: all words have the tag 'B-x'"),
-        (
-            GOOD,
-            GOOD,
-            ["--scheme", "plain", "evaluate.metrics=entity_f1"],
-            "entity_f1 is computed from entities, which plain tags do not encode",
-        ),
-        (
-            GOOD,
-            GOOD,
-            ["--task", "classification", "--scheme", "bio"],
-            "--scheme needs --task tagging",
-        ),
-        (
-            GOOD,
-            GOOD,
-            ["--labels", "O,B-y"],
-            "train.conll:2: the tag 'B-x' is not one of 'O', 'B-y'",
-        ),
+        (GOOD, GOOD, ["--scheme", "plain", "evaluate.metrics=entity_f1"],
+         "entity_f1 is computed from entities, which plain tags do not encode"),
+        (GOOD, GOOD, ["--task", "classification", "--scheme", "bio"], "--scheme needs --task tagging"),
+        (GOOD, GOOD, ["--labels", "O,B-y"], "train.conll:2: the tag 'B-x' is not one of 'O', 'B-y'"),
         (GOOD, GOOD[:1], ["data.objective.length=2"], "tagging: length=2"),
-        (
-            GOOD,
-            GOOD[1:],
-            ["data.objective.length=2"],
-            "held out: all words have the tag 'B-x', so its scores are not informative",
-        ),
-        (
-            GOOD,
-            GOOD,
-            ["data.objective.class_weights=1,2"],
-            "one for each of model.labels, which are O, B-x, I-x",
-        ),
+        (GOOD, GOOD[1:], ["data.objective.length=2"],
+         "held out: all words have the tag 'B-x', so its scores are not informative"),
+        (GOOD, GOOD, ["data.objective.class_weights=1,2"], "one for each of model.labels, which are O, B-x, I-x"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_reported(untrained, tmp_path, capsys, train, heldout, words, message):
     command = [
-        "finetune",
-        "--from",
-        str(untrained),
-        "--train",
+        *split_words(f"finetune --from {untrained} --train"),
         write_columns(tmp_path / "train.conll", train),
     ]
     command += [] if "--task" in words else ["--task", "tagging"]
@@ -212,8 +174,7 @@ def test_errors_are_reported(untrained, tmp_path, capsys, train, heldout, words,
                 *command,
                 "--heldout",
                 write_columns(tmp_path / "dev.conll", heldout),
-                "--workdir",
-                str(tmp_path / "w"),
+                *split_words(f"--workdir {tmp_path / 'w'}"),
                 *words,
             ]
         )

@@ -26,6 +26,7 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
@@ -100,26 +101,17 @@ def test_it_learns_and_predicts(vocabulary, tmp_path, capsys):
         write_columns(tmp_path / "train.conll", make_sentences(96, 1)),
         write_columns(tmp_path / "dev.conll", rows),
     )
-    command = [
-        "finetune",
-        "--from",
-        str(tmp_path / "t5"),
-        "--task",
-        "tagging",
-        "--train",
-        files[0],
-        "--heldout",
-        files[1],
-    ]
+    command = split_words(
+        f"finetune --from {tmp_path / 't5'} --task tagging --train {files[0]}",
+        f"--heldout {files[1]}",
+    )
     assert (
         main(
             [
                 *command,
-                "--workdir",
-                str(tmp_path / "w"),
-                "train.steps=30",
-                "evaluate.every=30",
-                "checkpoint.every=30",
+                *split_words(
+                    f"--workdir {tmp_path / 'w'} train.steps=30 evaluate.every=30 checkpoint.every=30"
+                ),
                 *FAST,
             ]
         )
@@ -135,15 +127,10 @@ def test_it_learns_and_predicts(vocabulary, tmp_path, capsys):
     texts.write_text("".join(json.dumps({"words": words}) + "\n" for words, _ in rows))
     assert (
         main(
-            [
-                "predict",
-                "--workdir",
-                str(tmp_path / "w"),
-                "--input",
-                str(texts),
-                "--output",
-                str(tmp_path / "told.jsonl"),
-            ]
+            split_words(
+                f"predict --workdir {tmp_path / 'w'} --input {texts}",
+                f"--output {tmp_path / 'told.jsonl'}",
+            )
         )
         == 0
     )

@@ -57,66 +57,25 @@ def make_nli_rows(*labels):
 @pytest.mark.parametrize(
     ("task", "train", "heldout", "options", "message"),
     [
-        (
-            "mnli",
-            make_nli_rows("entailment", "neutral", "-"),
-            GOOD,
-            {},
-            "train.jsonl:3: the label '-' is not one of mnli, whose labels are 'entailment', 'neutral', ",
-        ),
-        (
-            "rte",
-            make_nli_rows("entailmnt"),
-            GOOD,
-            {},
-            "train.jsonl:1: the label 'entailmnt' is not one of rte, .* 'not_entailment', or in all lines 0, 1: remove",
-        ),
-        (
-            "rte",
-            make_nli_rows(0, "entailment"),
-            GOOD,
-            {},
-            "train.jsonl:2: the label 'entailment' is not one of rte",
-        ),
+        ("mnli", make_nli_rows("entailment", "neutral", "-"), GOOD, {},
+         "train.jsonl:3: the label '-' is not one of mnli, whose labels are 'entailment', 'neutral', "),
+        ("rte", make_nli_rows("entailmnt"), GOOD, {},
+         "train.jsonl:1: the label 'entailmnt' is not one of rte, .* 'not_entailment', or in all lines 0, 1: remove"),
+        ("rte", make_nli_rows(0, "entailment"), GOOD, {}, "train.jsonl:2: the label 'entailment' is not one of rte"),
         ("rte", make_nli_rows(-1, -1), GOOD, {}, "train.jsonl:1: the label '-1' is not one of rte"),
-        (
-            "rte",
-            make_nli_rows(0, None),
-            GOOD,
-            {},
-            "train.jsonl:2: column 'label': None is not the name of a class, .*; test splits of a benchmark have no labels",
-        ),
-        (
-            "rte",
-            make_nli_rows("x", "y"),
-            make_nli_rows("z"),
-            {"labels": "x,y"},
-            "dev.jsonl:1: the label 'z' is not one of 'x', 'y'",
-        ),
-        (
-            "stsb",
-            [{"sentence1": "a", "sentence2": "b", "label": -1.0}],
-            GOOD,
-            {},
-            "train.jsonl:1: column 'label': -1.0 is not a score from 0 to 5",
-        ),
-        (
-            "classification",
-            [*GOOD, PAIRED],
-            GOOD,
-            {},
-            "train.jsonl:9: a column 'text2', where the first .* only text,label: .* --columns text,label",
-        ),
+        ("rte", make_nli_rows(0, None), GOOD, {},
+         "train.jsonl:2: column 'label': None is not the name of a class, .*; test splits of a benchmark have no labels"),
+        ("rte", make_nli_rows("x", "y"), make_nli_rows("z"), {"labels": "x,y"},
+         "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
+        ("stsb", [{"sentence1": "a", "sentence2": "b", "label": -1.0}], GOOD, {},
+         "train.jsonl:1: column 'label': -1.0 is not a score from 0 to 5"),
+        ("classification", [*GOOD, PAIRED], GOOD, {},
+         "train.jsonl:9: a column 'text2', where the first .* only text,label: .* --columns text,label"),
         ("classification", GOOD, [*GOOD, PAIRED], {}, "dev.jsonl:9: a column 'text2'"),
-        (
-            "classification",
-            [*GOOD, PAIRED],
-            [PAIRED | {"label": "z"}],
-            {"columns": "text,label"},
-            "dev.jsonl:1: the label 'z' is not one of",
-        ),
+        ("classification", [*GOOD, PAIRED], [PAIRED | {"label": "z"}], {"columns": "text,label"},
+         "dev.jsonl:1: the label 'z' is not one of"),
     ],
-)
+)  # fmt: skip
 def test_unknown_columns_and_labels_of_a_task_are_refused(
     tmp_path, task, train, heldout, options, message
 ):

@@ -29,6 +29,7 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 from tests.store_files import generation_folder
 
 T5 = T5Config(
@@ -92,17 +93,9 @@ def tuned(pretrained, tmp_path_factory):
         write_json_lines(folder / "train.jsonl", rows[:256]),
         write_json_lines(folder / "dev.jsonl", rows[256:]),
     )
-    command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--task",
-        "mrpc",
-        "--train",
-        files[0],
-        "--heldout",
-        files[1],
-    ]
+    command = split_words(
+        f"finetune --from {pretrained} --task mrpc --train {files[0]} --heldout {files[1]}"
+    )
     assert main([*command, "--workdir", str(folder / "w"), "--epochs", "3", *FAST]) == 0
     return folder / "w", rows[256:], files[1]
 
@@ -136,17 +129,10 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
     assert len(scored) == 3 and scored[-1]["heldout_text2text"] < scored[0]["heldout_text2text"]
     assert (
         main(
-            [
-                "predict",
-                "--workdir",
-                str(workdir),
-                "--input",
-                dev,
-                "--output",
-                str(tmp_path / "told.jsonl"),
-                "--batch-size",
-                "16",
-            ]
+            split_words(
+                f"predict --workdir {workdir} --input {dev} --output {tmp_path / 'told.jsonl'}",
+                "--batch-size 16",
+            )
         )
         == 0
     )
@@ -173,13 +159,9 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
     assert (
         main(
             [
-                "predict",
-                "--workdir",
-                str(workdir),
+                *split_words(f"predict --workdir {workdir}"),
                 "a fox\tthe " + "old dog " * 40,
-                "--beams",
-                "2",
-                "--json",
+                *split_words("--beams 2 --json"),
             ]
         )
         == 0
@@ -224,24 +206,13 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
 @pytest.mark.more
 def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     rows = [{"en": text, "xx": " ".join(reversed(text.split()))} for text in make_sentences(80, 3)]
-    command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--task",
-        "text2text",
-        "--columns",
-        "en,xx",
-        "--prefix",
-        "old river: ",
-    ]
+    command = split_words(
+        f"finetune --from {pretrained} --task text2text --columns en,xx --prefix 'old river: '"
+    )
     command += [
         "--train",
         write_json_lines(tmp_path / "train.jsonl", rows),
-        "--held-out",
-        "0.3",
-        "--workdir",
-        str(tmp_path / "w"),
+        *split_words(f"--held-out 0.3 --workdir {tmp_path / 'w'}"),
         *FAST,
     ]
     same = Workdir.open(
@@ -530,16 +501,9 @@ def test_invalid_metrics_and_files_of_text_are_refused(pretrained, tmp_path, cap
             None,
             0.5,
         )
-    command = [
-        "finetune",
-        "--from",
-        str(pretrained),
-        "--workdir",
-        str(tmp_path / "w"),
-        "--train",
-        train,
-        "--task",
-    ]
+    command = split_words(
+        f"finetune --from {pretrained} --workdir {tmp_path / 'w'} --train {train} --task"
+    )
     assert (
         main([*command, "mrpc", "--prefix", "x"]) == 2
         and "--prefix needs --task text2text" in capsys.readouterr().err

@@ -44,17 +44,9 @@ TEXT = [
 ] * 12
 BERT = BertConfig(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
 ELECTRA = ElectraConfig(
-    vocab=128,
-    length=40,
-    embedding=8,
-    width=16,
-    depth=2,
-    num_heads=2,
-    mlp=24,
-    generator_width=8,
-    generator_num_heads=1,
-    generator_mlp=8,
-)
+    vocab=128, length=40, embedding=8, width=16, depth=2, num_heads=2, mlp=24,
+    generator_width=8, generator_num_heads=1, generator_mlp=8,
+)  # fmt: skip
 GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
 T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
 EVIL = 'the </script><script>alert("fox")</script> & \u2028'

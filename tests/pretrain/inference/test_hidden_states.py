@@ -26,6 +26,7 @@ from pretrain.inference.word_alignment import WordAligner
 from pretrain.mesh.sharding import format_path, make_mesh, make_param_sharding
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import Trained
+from tests.command import split_words
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",
@@ -172,18 +173,10 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"text": text, "id": 1}) + "\n\n" for _, text in TEXTS)
     )
-    say = [
-        "features",
-        "--workdir",
-        str(workdir),
-        "--input",
-        str(tmp_path / "in.jsonl"),
-        "--layers",
-        "last,-5",
-        "--pooling",
-        "word",
-        "--output",
-    ]
+    say = split_words(
+        f"features --workdir {workdir} --input {tmp_path / 'in.jsonl'} --layers last,-5",
+        "--pooling word --output",
+    )
     assert main([*say, str(tmp_path / "f.npz")]) == 0
     output = capsys.readouterr().out
     assert (
@@ -229,17 +222,10 @@ def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp
     }
     start_workdir(tmp_path / "w", tuned.run, params, bert.vocabulary)
     (tmp_path / "in.txt").write_text(TEXTS[0][1] + "\n")
-    say = [
-        "features",
-        "--workdir",
-        str(tmp_path / "w"),
-        "--input",
-        str(tmp_path / "in.txt"),
-        "--pooling",
-        "none",
-        "--output",
-        str(tmp_path / "f.npz"),
-    ]
+    say = split_words(
+        f"features --workdir {tmp_path / 'w'} --input {tmp_path / 'in.txt'} --pooling none",
+        f"--output {tmp_path / 'f.npz'}",
+    )
     assert main(say) == 0
     with np.load(tmp_path / "f.npz") as arrays:
         np.testing.assert_allclose(
@@ -258,34 +244,19 @@ def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp
     [
         ("\n \n", (), "in.txt: no text in it"),
         ("the fox\n\u200b\n", (), "in.txt:2: there is no word in"),
-        (
-            '{"text": "a"}\n\n{"text": 3}\n',
-            (),
-            "in.jsonl:3: expected an object with the field text, a string",
-        ),
+        ('{"text": "a"}\n\n{"text": 3}\n', (), "in.jsonl:3: expected an object with the field text, a string"),
         ('{"txt": "a"}\n', (), "in.jsonl:1: expected an object with the field text, a string"),
-        (
-            '{"text": "a \\ud83d"}\n',
-            (),
-            "in.jsonl:1: the field text has half of a character in it, '\\ud83d'",
-        ),
-        (
-            "the fox\n",
-            ("--layers", "5"),
-            "--layers 5: there are embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, and 0",
-        ),
+        ('{"text": "a \\ud83d"}\n', (), "in.jsonl:1: the field text has half of a character in it, '\\ud83d'"),
+        ("the fox\n", ("--layers", "5"),
+         "--layers 5: there are embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, and 0"),
         ("the fox\n", ("--layers", "first"), "--layers first: there are embeddings"),
         ("the fox\n", ("--layers", "²"), "--layers ²: there are embeddings"),
         ("the fox\n", ("--layers", ","), "--layers names no layer: there are embeddings"),
-        (
-            "the fox\n",
-            ("--output", "f.txt"),
-            "--output f.txt: the name must end in .npz or .safetensors",
-        ),
+        ("the fox\n", ("--output", "f.txt"), "--output f.txt: the name must end in .npz or .safetensors"),
         ("the fox\n", ("--output", "none/f.npz"), "none: the folder of --output does not exist"),
         ("the fox\n", ("--batch-size", "0"), "--batch-size 0: must be at least 1"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_reported_and_nothing_is_written(
     workdir, tmp_path, capsys, content, words, message
 ):
@@ -294,13 +265,9 @@ def test_bad_input_is_reported_and_nothing_is_written(
     assert (
         main(
             [
-                "features",
-                "--workdir",
-                str(workdir),
-                "--input",
-                str(path),
-                "--output",
-                str(tmp_path / "f.npz"),
+                *split_words(
+                    f"features --workdir {workdir} --input {path} --output {tmp_path / 'f.npz'}"
+                ),
                 *words,
             ]
         )

@@ -49,27 +49,18 @@ def list_records(path, objective):
 @pytest.mark.parametrize(
     ("name", "text", "objectives", "records"),
     [
-        (
-            "a.txt",
-            "\ufeffa fox\r\n\nb\tc\n",
-            (*OTHERS, *TAGS, *ASKS),
-            [{"text": "a fox"}, {"text": ""}, {"text": "b\tc"}],
-        ),
+        ("a.txt", "\ufeffa fox\r\n\nb\tc\n", (*OTHERS, *TAGS, *ASKS),
+         [{"text": "a fox"}, {"text": ""}, {"text": "b\tc"}]),
         ("a.en", "a,b\n", OTHERS, [{"text": "a,b"}]),
         ("a.jsonl", '{"text": "a", "n": 1}\n', (*OTHERS, *TAGS, *ASKS), [{"text": "a", "n": 1}]),
-        (
-            "a.csv",
-            'text,label\n"a, b",1\n',
-            (*OTHERS, *TAGS, *ASKS),
-            [{"text": "a, b", "label": "1"}],
-        ),
+        ("a.csv", 'text,label\n"a, b",1\n', (*OTHERS, *TAGS, *ASKS), [{"text": "a, b", "label": "1"}]),
         ("a.tsv", 'text\tlabel\n"a\t1\n', (*OTHERS, *ASKS), [{"text": '"a', "label": "1"}]),
         ("a.tsv", CONLL, TAGS, TAGGED),
         ("a.conll", CONLL, TAGS, TAGGED),
         ("a.conll", "EU\nrejects\n\nPeter\n", TAGS, [{"words": one["words"]} for one in TAGGED]),
         ("a.json", SQUAD, ASKS, QUESTION),
     ],
-)
+)  # fmt: skip
 def test_a_file_is_read_by_its_name(tmp_path, end, name, text, objectives, records):
     path = tmp_path / (name + end)
     path.write_bytes(gzip.compress(text.encode()) if end else text.encode())
@@ -87,24 +78,14 @@ def test_unsuitable_files_are_refused(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a fox " * 99)[:-9])
     (tmp_path / "b.tsv").write_text("a fox\tthe dog\nb\tc\n")
     for name, objectives, message in (
-        (
-            "a.conll",
-            (*OTHERS, *ASKS),
-            r"a.conll: columns of words are read by models that tag them; this one reads .jsonl, .tsv, .csv",
-        ),
-        (
-            "a.json",
-            (*OTHERS, *TAGS),
-            "a.json: SQuAD's form is read by models that answer questions; this one reads .jsonl",
-        ),
-        (
-            "b.conll",
-            TAGS,
-            r"b.conll:2: columns: 2 \('rejects O'\); expected 1, as the first word's line has",
-        ),
+        ("a.conll", (*OTHERS, *ASKS),
+         r"a.conll: columns of words are read by models that tag them; this one reads .jsonl, .tsv, .csv"),
+        ("a.json", (*OTHERS, *TAGS),
+         "a.json: SQuAD's form is read by models that answer questions; this one reads .jsonl"),
+        ("b.conll", TAGS, r"b.conll:2: columns: 2 \('rejects O'\); expected 1, as the first word's line has"),
         ("a.txt.gz", OTHERS, "a.txt.gz: the gzip file is broken or cut off"),
         ("absent", OTHERS, "absent: no such file"),
-    ):
+    ):  # fmt: skip
         for objective in objectives:
             with pytest.raises((ValueError, FileNotFoundError), match=message):
                 list_records(tmp_path / name, objective)

@@ -17,6 +17,7 @@ from pretrain.convert import tokenizer
 from pretrain.host.extras import how_to_install
 from pretrain.inference import word_senses
 from pretrain.training.new_workdir import start_workdir
+from tests.command import split_words
 from tests.pretrain.finetune.encoders import TEXT, draw_params, make_encoders
 
 TEXTS = ["A bank, or two banks.", "No such word.", "(Bank) left-bank BANK!"]
@@ -162,17 +163,10 @@ def test_the_image_shows_the_words_vectors(tmp_path, spied, capsys):
     path = tmp_path / "p.png"
     assert (
         main(
-            [
-                "senses",
-                "--workdir",
-                str(tmp_path / "w"),
-                "--word",
-                "bank",
-                "--input",
-                str(tmp_path / "in.jsonl"),
-                "--output",
-                str(path),
-            ]
+            split_words(
+                f"senses --workdir {tmp_path / 'w'} --word bank --input {tmp_path / 'in.jsonl'}",
+                f"--output {path}",
+            )
         )
         == 0
     )
@@ -209,37 +203,22 @@ def test_the_image_shows_the_words_vectors(tmp_path, spied, capsys):
 @pytest.mark.parametrize(
     ("lines", "words", "message"),
     [
-        (
-            ['{"text": "the bank"}'] * 4,
-            (),
-            "in.jsonl: 4 texts with 'bank'; a projection needs at least 5",
-        ),
+        (['{"text": "the bank"}'] * 4, (), "in.jsonl: 4 texts with 'bank'; a projection needs at least 5"),
         (['{"text": "the bank", "sense": 3}'], (), "in.jsonl:1: the field sense is a string"),
-        (
-            ["", '{"txt": "the bank"}'],
-            (),
-            "in.jsonl:2: expected an object with the field text, a string",
-        ),
+        (["", '{"txt": "the bank"}'], (), "in.jsonl:2: expected an object with the field text, a string"),
         ([], (), "in.jsonl: no text in it"),
         ([], ("--word", "two words"), "--word 'two words': expected one word, without white space"),
         ([], ("--output", "p.svg"), "--output p.svg: the name must end in .png"),
         ([], ("--output", "none/p.png"), "none: the folder of --output does not exist"),
     ],
-)
+)  # fmt: skip
 def test_bad_input(tmp_path, monkeypatch, capsys, lines, words, message):
     monkeypatch.setattr("pretrain.cli.senses.NEEDS", {})  # as if the extras were installed
     (tmp_path / "in.jsonl").write_text("".join(line + "\n" for line in lines))
-    argv = [
-        "senses",
-        "--workdir",
-        str(tmp_path / "w"),
-        "--word",
-        "bank",
-        "--input",
-        str(tmp_path / "in.jsonl"),
-        "--output",
-        str(tmp_path / "p.png"),
-    ]
+    argv = split_words(
+        f"senses --workdir {tmp_path / 'w'} --word bank --input {tmp_path / 'in.jsonl'}",
+        f"--output {tmp_path / 'p.png'}",
+    )
     assert main([*argv, *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "p.png").exists()
     monkeypatch.setattr("pretrain.cli.senses.NEEDS", {"no_such_module": "metrics"})

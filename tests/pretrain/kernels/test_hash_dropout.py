@@ -60,16 +60,10 @@ def test_dropout_keeps_the_requested_share(rate):
 @pytest.mark.parametrize(
     "shift",
     [
-        (0, 0, 0, 1),
-        (0, 0, 0, 2),
-        (0, 0, 0, 64),
-        (0, 0, 1, 0),
-        (0, 0, 1, 1),
-        (0, 1, 0, 0),
-        (1, 0, 0, 0),
-        (1, 1, 1, 1),
+        (0, 0, 0, 1), (0, 0, 0, 2), (0, 0, 0, 64), (0, 0, 1, 0), (0, 0, 1, 1), (0, 1, 0, 0),
+        (1, 0, 0, 0), (1, 1, 1, 1),
     ],
-)
+)  # fmt: skip
 def test_neighbours_are_independent(shift):
     mask = np.asarray(make_keep_mask(KEY, 0.5, SHAPE))
     same = mask == np.roll(mask, shift, range(4))

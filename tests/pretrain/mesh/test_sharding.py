@@ -81,19 +81,12 @@ def test_every_row_has_a_parameter(runs):
 @pytest.mark.parametrize(
     ("path", "shape", "message"),
     [
-        (
-            "bert/encoder/layers/surprise/kernel",
-            (2, 3),
-            "no row of PARAMETER_DIMENSIONS matches bert/encoder/layers/surprise/kernel",
-        ),
-        (
-            "encoder/layers/mlp/up/kernel",
-            (3, 4),
-            "has shape (3, 4), but 'mlp/(gate|up)/kernel' has 3 dimensions",
-        ),
+        ("bert/encoder/layers/surprise/kernel", (2, 3),
+         "no row of PARAMETER_DIMENSIONS matches bert/encoder/layers/surprise/kernel"),
+        ("encoder/layers/mlp/up/kernel", (3, 4), "has shape (3, 4), but 'mlp/(gate|up)/kernel' has 3 dimensions"),
         ("token_embedding/embedding", (3,), "token_embedding/embedding has shape (3,)"),
     ],
-)
+)  # fmt: skip
 def test_a_parameter_without_a_row_is_named(path, shape, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         find_dimension_names(path, shape)

@@ -290,11 +290,7 @@ def test_a_type_has_a_topology_and_hosts(name, topology, hosts, chips):
 @pytest.mark.parametrize(
     ("form", "flags", "message"),
     [
-        (
-            "jobset",
-            ["--type", "v9-8"],
-            "--type v9-8: no such accelerator type; known types are v2-N",
-        ),
+        ("jobset", ["--type", "v9-8"], "--type v9-8: no such accelerator type; known types are v2-N"),
         ("jobset", ["--type", "v5p-9"], "--type v5p-9: the number counts TensorCores, two a chip"),
         ("jobset", ["--type", "v6e-512"], "one chip or a multiple of 4 chips, 256 at most"),
         ("jobset", ["--type", "v3-32"], "no manifest is known for v3 on GKE"),
@@ -312,11 +308,8 @@ def test_a_type_has_a_topology_and_hosts(name, topology, hosts, chips):
         ("skypilot", ["--tries", "3", "--yes"], "does not take --tries, --yes"),
         ("skypilot", ["--account", "a"], "pod manifest --for skypilot does not take --account"),
         ("jobset", ["--env", "A B=1"], "--env 'A B'=...: expected NAME=VALUE"),
-        (
-            "slurm",
-            ["--env", "WANDB_API_KEY=hunter2"],
-            "--env WANDB_API_KEY=...: a manifest is a file that others read, and this looks like",
-        ),
+        ("slurm", ["--env", "WANDB_API_KEY=hunter2"],
+         "--env WANDB_API_KEY=...: a manifest is a file that others read, and this looks like"),
         ("jobset", ["--env", "NOTE=\udcff"], "is not text: it has bytes that are not UTF-8"),
         ("jobset", ["--grace", "0"], "--grace 0: expected at least 1"),
         ("xpk", ["--name", "a" * 41], "XPK takes at most 40 characters"),
@@ -333,7 +326,7 @@ def test_a_type_has_a_topology_and_hosts(name, topology, hosts, chips):
         ("skypilot", ["--nodes", "2"], "requests one slice of v2 to v6e"),
         ("skypilot", ["--zone", ""], "needs --zone for this form"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_request_is_refused(form, flags, message, capsys):
     words = ["manifest", "--for", form, "--name", "bert", *FORM_FLAGS[form], *flags]
     assert main(["pod", *words, "--", *TRAIN]) == 2

@@ -21,17 +21,14 @@ from pretrain.pod.answers import WorkerReport
 from pretrain.pod.environment import ENVIRONMENT, build_environment
 from pretrain.pod.gcloud import Pod
 from pretrain.pod.tpu_types import suggest_type
+from tests.command import split_words
 from tests.docs_pages import read_blocks, read_verb, split_commands
 
 STANDINS = pathlib.Path(__file__).parent / "standins"
 POD = ["--name", "bert", "--zone", "us-east5-a"]
 ASK = [*POD, "--type", "v5p-16", "--poll", "0"]
 TRAIN = [
-    "--",
-    "train",
-    "bert_large",
-    "--workdir",
-    "gs://bucket/a run",
+    *split_words("-- train bert_large --workdir 'gs://bucket/a run'"),
     "data.store=gs://bucket/it's",
     "train.stop_at_step=7",
 ]
@@ -412,24 +409,15 @@ def test_a_pod_is_not_requested_where_no_push_can_follow(cloud, tmp_path, monkey
     ("words", "message"),
     [
         (["create", *POD], "pod create needs --type, e.g. v5p-32"),
-        (
-            ["create", *POD, "--type", "v9-8"],
-            "--type v9-8: no runtime is known for it; known types are v2-N, v3-N",
-        ),
+        (["create", *POD, "--type", "v9-8"], "--type v9-8: no runtime is known for it; known types are v2-N, v3-N"),
         (["create", *POD, "--type", "tpu7x-8"], "GKE only"),
         (["create", *POD, "--type", "v4-7", "--dry-run"], "counts TensorCores, two a chip"),
         (["create", *POD, "--type", "v5p-", "--dry-run"], "--type v5p-: no such accelerator type"),
         (["create", "--name", "-x", "--zone", "z", "--type", "v4-8"], "expected one argument"),
-        (
-            ["create", "--name", "Bert", "--zone", "z", "--type", "v4-8"],
-            "--name 'Bert': gcloud accepts lower-case",
-        ),
+        (["create", "--name", "Bert", "--zone", "z", "--type", "v4-8"], "--name 'Bert': gcloud accepts lower-case"),
         (["run", *ASK], "pod run: give the verb to run after two hyphens"),
         (["run", *ASK, "--", "train", "bert_large"], "no --workdir; it must be gs://BUCKET/FOLDER"),
-        (
-            ["run", *ASK, "--", "train", "bert_large", "--workdir", "runs/a"],
-            "--workdir runs/a; it must be gs://",
-        ),
+        (["run", *ASK, "--", "train", "bert_large", "--workdir", "runs/a"], "--workdir runs/a; it must be gs://"),
         (["run", *ASK, *TRAIN], "nothing was pushed to bert from this machine"),
         (["watch", *ASK, *TRAIN], "nothing was pushed to bert from this machine"),
         (["push", *POD, "configs"], "pod push takes no verb to run: configs"),
@@ -442,7 +430,7 @@ def test_a_pod_is_not_requested_where_no_push_can_follow(cloud, tmp_path, monkey
         (["delete", *POD], "there is no pod bert in us-east5-a: nothing is deleted"),
         (["push", *POD], "pod bert does not exist: `pod create` requests it"),
     ],
-)
+)  # fmt: skip
 def test_invalid_arguments_are_refused(words, message, cloud, capfd):
     try:
         status = main(["pod", *words])
@@ -710,14 +698,9 @@ def test_a_dry_run_and_a_malformed_env_show_no_value(cloud, capfd):
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ("v5e-16", "v5litepod-16"),
-        ("v5litpod-8", "v5litepod-8"),
-        ("v5p32", "v5p-32"),
-        ("V4-32", "v4-32"),
-        ("v6e", "v6e-N"),
-        ("v9-8", ""),
-        ("gpu", ""),
+        ("v5e-16", "v5litepod-16"), ("v5litpod-8", "v5litepod-8"), ("v5p32", "v5p-32"),
+        ("V4-32", "v4-32"), ("v6e", "v6e-N"), ("v9-8", ""), ("gpu", ""),
     ],
-)
+)  # fmt: skip
 def test_the_nearest_type_is_named(given, meant):
     assert suggest_type(given) == (f": did you mean {meant}?" if meant else "")

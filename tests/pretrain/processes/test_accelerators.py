@@ -21,6 +21,7 @@ from pretrain.processes.accelerator_detection import (
     find_accelerators,
 )
 from pretrain.training.fits import preflight
+from tests.command import split_words
 
 ROOT = pathlib.Path(__file__).parents[3]
 # The kernel module's version files: the proprietary one, and the open one.
@@ -29,12 +30,8 @@ OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Bui
 TPU = {f"dev/accel{i}": "" for i in range(4)}
 TPU_V5 = {
     **{f"dev/vfio/{name}": "" for name in ("0", "1", "10", "vfio")},
-    **{
-        f"sys/bus/pci/devices/0000:00:0{i}.0/{name}": text
-        for i in range(3)
-        for name, text in (("vendor", "0x1ae0\n"), ("class", "0x088000\n"))
-    },
-}
+    **{f"sys/bus/pci/devices/0000:00:0{i}.0/{name}": text for i in range(3) for name, text in (("vendor", "0x1ae0\n"), ("class", "0x088000\n"))},
+}  # fmt: skip
 NETWORK_CARD = {
     "dev/vfio/7": "",
     "sys/bus/pci/devices/0000:00:05.0/vendor": "0x15b3\n",
@@ -113,20 +110,13 @@ def test_accelerators_are_detected_with_the_extra_that_they_need(machine, files,
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (
-            TPU | GPU | make_driver_file("580.65.06"),
-            r"this machine has 4 TPU chips .* and 2 NVIDIA GPUs .*set CLOZE_ACCELERATOR to tpu, cuda13, cuda12 or cpu",
-        ),
-        (
-            GPU,
-            "2 NVIDIA GPUs .*: /proc/driver/nvidia/version does not show the driver's version: .*CLOZE_ACCELERATOR",
-        ),
-        (
-            GPU | make_driver_file("470.256.02"),
-            "driver 470.256.02 is older than 525, the oldest for CUDA 12. Update the driver, or set JAX_PLATFORMS=cpu",
-        ),
+        (TPU | GPU | make_driver_file("580.65.06"),
+         r"this machine has 4 TPU chips .* and 2 NVIDIA GPUs .*set CLOZE_ACCELERATOR to tpu, cuda13, cuda12 or cpu"),
+        (GPU, "2 NVIDIA GPUs .*: /proc/driver/nvidia/version does not show the driver's version: .*CLOZE_ACCELERATOR"),
+        (GPU | make_driver_file("470.256.02"),
+         "driver 470.256.02 is older than 525, the oldest for CUDA 12. Update the driver, or set JAX_PLATFORMS=cpu"),
     ],
-)
+)  # fmt: skip
 def test_where_a_person_must_choose(machine, files, message):
     with pytest.raises(ValueError, match=message):
         choose_extra(find_accelerators(machine(files)))
@@ -171,14 +161,9 @@ def test_training_on_the_cpu_beside_a_tpu_is_refused_unless_requested(
 ):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     use_machine(monkeypatch, machine(TPU))
-    words = [
-        "train",
-        str(configs["bert"]),
-        "--workdir",
-        str(tmp_path / "run"),
-        "train.steps=1",
-        "evaluate.every=0",
-    ]
+    words = split_words(
+        f"train {configs['bert']} --workdir {tmp_path / 'run'} train.steps=1 evaluate.every=0"
+    )
     assert main(words) == 2
     captured = capsys.readouterr()
     assert (
@@ -203,12 +188,7 @@ def test_fine_tuning_is_refused_before_the_pretrained_run_is_opened(
         "".join(f'{{"text": "text {i}", "label": "{i % 2}"}}\n' for i in range(40))
     )
     words = [
-        "finetune",
-        "--from",
-        "nowhere",
-        "--task",
-        "classification",
-        "--train",
+        *split_words("finetune --from nowhere --task classification --train"),
         tmp_path / "train.jsonl",
         "--workdir",
         tmp_path / "run",
@@ -437,28 +417,14 @@ def test_launch_leaves_an_environment_that_it_cannot_complete(machine, checkout)
 @pytest.mark.parametrize(
     ("files", "environ", "message"),
     [
-        (
-            TPU | GPU | make_driver_file("580.65.06"),
-            {},
-            "error: this machine has 4 TPU chips (/dev/accel0, ...) and 2 NVIDIA GPUs (/dev/nvidia0, ...): ",
-        ),
-        (
-            GPU,
-            {},
-            "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): /proc/driver/nvidia/version does not show",
-        ),
-        (
-            GPU | make_driver_file("470.256.02"),
-            {},
-            "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): driver 470.256.02 is older",
-        ),
-        (
-            {},
-            {"CLOZE_ACCELERATOR": "gpu"},
-            "error: CLOZE_ACCELERATOR=gpu: expected one of tpu, cuda13, cuda12, cpu",
-        ),
+        (TPU | GPU | make_driver_file("580.65.06"), {},
+         "error: this machine has 4 TPU chips (/dev/accel0, ...) and 2 NVIDIA GPUs (/dev/nvidia0, ...): "),
+        (GPU, {}, "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): /proc/driver/nvidia/version does not show"),
+        (GPU | make_driver_file("470.256.02"), {},
+         "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): driver 470.256.02 is older"),
+        ({}, {"CLOZE_ACCELERATOR": "gpu"}, "error: CLOZE_ACCELERATOR=gpu: expected one of tpu, cuda13, cuda12, cpu"),
     ],
-)
+)  # fmt: skip
 def test_launch_stops_with_one_line_where_a_person_must_choose(
     machine, checkout, files, environ, message
 ):

@@ -29,14 +29,9 @@ pytestmark = pytest.mark.slow
 # positions, moves a parameter by as much as it differs between two orders of summation, divided by
 # epsilon: up to 2e-6 of a parameter's norm. With this epsilon it stays below 1e-7.
 STEPS = [
-    "optimizer.epsilon=0.01",
-    "train.steps=4",
-    "checkpoint.every=2",
-    "evaluate.every=4",
-    "evaluate.samples=3",
-    "mesh.data=2",
-    "mesh.fsdp=2",
-]
+    "optimizer.epsilon=0.01", "train.steps=4", "checkpoint.every=2", "evaluate.every=4",
+    "evaluate.samples=3", "mesh.data=2", "mesh.fsdp=2",
+]  # fmt: skip
 
 
 def launch_processes(root, processes, devices, *words):

@@ -13,6 +13,7 @@ from pretrain.__main__ import main
 from pretrain.cli import local
 from pretrain.processes import processes
 from pretrain.processes.cluster_detection import LAUNCHERS, Cluster, detect_cluster
+from tests.command import split_words
 
 THREE = {"JAX_COORDINATOR_ADDRESS": "node1:1234", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "2"}
 STEP = {
@@ -157,54 +158,27 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        (
-            {"JAX_NUM_PROCESSES": "2"},
-            "JAX's variables: needs .* missing: JAX_COORDINATOR_ADDRESS, JAX_PROCESS_ID",
-        ),
-        (
-            {"JAX_COORDINATOR_ADDRESS": "node1:7"},
-            "JAX's variables: needs .* missing: JAX_NUM_PROCESSES, JAX_PROCESS_ID",
-        ),
-        (
-            THREE | {"JAX_PROCESS_ID": "4"},
-            "JAX's variables: process 4 of 4: there is at least one process, and processes are numbered from 0",
-        ),
+        ({"JAX_NUM_PROCESSES": "2"}, "JAX's variables: needs .* missing: JAX_COORDINATOR_ADDRESS, JAX_PROCESS_ID"),
+        ({"JAX_COORDINATOR_ADDRESS": "node1:7"},
+         "JAX's variables: needs .* missing: JAX_NUM_PROCESSES, JAX_PROCESS_ID"),
+        (THREE | {"JAX_PROCESS_ID": "4"},
+         "JAX's variables: process 4 of 4: there is at least one process, and processes are numbered from 0"),
         (THREE | {"JAX_PROCESS_ID": "-1"}, "JAX_PROCESS_ID='-1': expected a number of 0 or more"),
         (THREE | {"JAX_NUM_PROCESSES": "four"}, "JAX_NUM_PROCESSES='four': expected a number"),
         (THREE | {"JAX_COORDINATOR_ADDRESS": "node1"}, "the coordinator 'node1' is not host:port"),
-        (
-            THREE | {"JAX_COORDINATOR_ADDRESS": "node1:99999"},
-            "the coordinator 'node1:99999' is not host:port",
-        ),
+        (THREE | {"JAX_COORDINATOR_ADDRESS": "node1:99999"}, "the coordinator 'node1:99999' is not host:port"),
         (STEP | {"SLURM_PROCID": "9"}, "Slurm: process 9 of 4"),
-        (
-            {"CLOZE_CLUSTER": "slurm", "SLURM_JOB_ID": "1"},
-            "Slurm: needs .* missing: SLURM_STEP_NODELIST, SLURM_NTASKS",
-        ),
-        (
-            {"CLOZE_CLUSTER": "k8s"},
-            "CLOZE_CLUSTER=k8s: expected one of none, jax, ompi, slurm, gke, tpu",
-        ),
-        (
-            STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)"},
-            "3 processes of this host see 8 GPUs",
-        ),
-        (
-            STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "16(x4)"},
-            "16 processes of this host see 8 GPUs",
-        ),
-        (
-            {name: MPI[name] for name in MPI if name.startswith("OMPI_COMM")},
-            "does not give the address of process 0: use mpirun -x JAX_COORDINATOR_ADDRESS",
-        ),
+        ({"CLOZE_CLUSTER": "slurm", "SLURM_JOB_ID": "1"}, "Slurm: needs .* missing: SLURM_STEP_NODELIST, SLURM_NTASKS"),
+        ({"CLOZE_CLUSTER": "k8s"}, "CLOZE_CLUSTER=k8s: expected one of none, jax, ompi, slurm, gke, tpu"),
+        (STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)"}, "3 processes of this host see 8 GPUs"),
+        (STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "16(x4)"}, "16 processes of this host see 8 GPUs"),
+        ({name: MPI[name] for name in MPI if name.startswith("OMPI_COMM")},
+         "does not give the address of process 0: use mpirun -x JAX_COORDINATOR_ADDRESS"),
         ({"TPU_WORKER_HOSTNAMES": "a,b"}, "missing: TPU_WORKER_ID"),
         ({"CLOZE_CLUSTER": "gke", "TPU_WORKER_ID": "0"}, "missing: TPU_WORKER_HOSTNAMES"),
-        (
-            TPU | {"MEGASCALE_NUM_SLICES": "2"},
-            "2 slices; missing: MEGASCALE_SLICE_ID, MEGASCALE_COORDINATOR_ADDRESS",
-        ),
+        (TPU | {"MEGASCALE_NUM_SLICES": "2"}, "2 slices; missing: MEGASCALE_SLICE_ID, MEGASCALE_COORDINATOR_ADDRESS"),
     ],
-)
+)  # fmt: skip
 def test_half_an_environment_is_an_error(environ, message):
     with pytest.raises(ValueError, match=message):
         detect_cluster(environ)
@@ -237,17 +211,7 @@ def free_port():
 def test_a_coordinator_that_cannot_be_reached_is_named(monkeypatch, capsys):
     monkeypatch.setattr(processes, "JOIN_TIMEOUT", 0.3)
     address, began = f"127.0.0.1:{free_port()}", time.monotonic()
-    words = [
-        "evaluate",
-        "--workdir",
-        "x",
-        "--coordinator",
-        address,
-        "--processes",
-        "2",
-        "--process",
-        "1",
-    ]
+    words = split_words(f"evaluate --workdir x --coordinator {address} --processes 2 --process 1")
     assert main(words) == 2 and time.monotonic() - began < 20
     errors = capsys.readouterr().err
     assert (
@@ -268,17 +232,9 @@ def test_a_port_that_is_taken_is_named(capsys):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert (
             main(
-                [
-                    "evaluate",
-                    "--workdir",
-                    "x",
-                    "--coordinator",
-                    address,
-                    "--processes",
-                    "2",
-                    "--process",
-                    "0",
-                ]
+                split_words(
+                    f"evaluate --workdir x --coordinator {address} --processes 2 --process 0"
+                )
             )
             == 2
         )
@@ -298,31 +254,13 @@ def test_processes_that_do_not_come_together_are_an_error(monkeypatch):
     ("environ", "joined"),
     [
         ({}, []),
-        (
-            {
-                "CLOZE_CLUSTER": "slurm",
-                **STEP,
-                "SLURM_NTASKS": "1",
-                "SLURM_STEP_NUM_TASKS": "1",
-                "SLURM_PROCID": "0",
-            },
-            [],
-        ),
+        ({"CLOZE_CLUSTER": "slurm", **STEP, "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, []),
         (BATCH, []),
         ({"CLOZE_CLUSTER": "tpu"}, [{}]),
-        (
-            SLICES,
-            [
-                {
-                    "coordinator_address": "localhost:8482",
-                    "num_processes": 8,
-                    "process_id": 7,
-                    "local_device_ids": None,
-                }
-            ],
-        ),
+        (SLICES,
+         [{"coordinator_address": "localhost:8482", "num_processes": 8, "process_id": 7, "local_device_ids": None}]),
     ],
-)
+)  # fmt: skip
 def test_who_joins_the_others(environ, joined, monkeypatch):
     calls = []
 

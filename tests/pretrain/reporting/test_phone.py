@@ -21,6 +21,7 @@ from pretrain.reporting.html import render_html
 from pretrain.reporting.run_report import write_report
 from pretrain.workdir import environment_file, samples_file
 from pretrain.workdir.goodput import PHASES
+from tests.command import split_words
 
 pytestmark = pytest.mark.slow
 
@@ -67,14 +68,10 @@ def measured_page(tmp_path_factory):
             "</body>", MEASURE.replace("ASKED", elements) + "</body>"
         )
         (folder / "page.html").write_text(text, encoding="utf-8")
-        how = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            f"--user-data-dir={folder / 'profile'}",
-            f"--window-size={WIDTH},{HEIGHT}",
-        ]
+        how = split_words(
+            "--headless --no-sandbox --disable-gpu --hide-scrollbars",
+            f"--user-data-dir={folder / 'profile'} --window-size={WIDTH},{HEIGHT}",
+        )
         how += [f"--screenshot={picture}"] if picture else []
         done = subprocess.run(
             [chromium, *how, "--dump-dom", f"file://{folder / 'page.html'}"],

@@ -275,20 +275,12 @@ def test_no_sound_checkpoint_is_an_error_not_a_fresh_start(saved, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, mlp=128)),
-            "mlp/down/kernel was saved as",
-        ),
-        (
-            lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, scan=False)),
-            "absent",
-        ),
-        (
-            lambda run: dataclasses.replace(run, optimizer=Adafactor()),
-            "the checkpoint's optimizer's values do not fit",
-        ),
+        (lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, mlp=128)),
+         "mlp/down/kernel was saved as"),
+        (lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, scan=False)), "absent"),
+        (lambda run: dataclasses.replace(run, optimizer=Adafactor()), "the checkpoint's optimizer's values do not fit"),
     ],
-)
+)  # fmt: skip
 def test_another_model_or_optimizer_is_refused_and_nothing_is_set_aside(
     saved, tmp_path, change, message
 ):

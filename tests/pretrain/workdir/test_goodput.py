@@ -101,12 +101,8 @@ def test_lost_time_is_counted_from_the_remaining_checkpoint(clock, tmp_path):
 
 WHOLE = {"starts": 1, "until": 1.0, "ended": False, "seconds": dict.fromkeys(goodput.PHASES, 0.0)}
 DAMAGED = [
-    {"until": None},
-    {"starts": "1"},
-    {"marks": {"1": {}}},
-    {"marks": {"x": {}}},
-    {"marks": 3},
-]
+    {"until": None}, {"starts": "1"}, {"marks": {"1": {}}}, {"marks": {"x": {}}}, {"marks": 3},
+]  # fmt: skip
 DAMAGED += [{"until": float("nan")}, {"seconds": dict.fromkeys(goodput.PHASES)}]
 
 

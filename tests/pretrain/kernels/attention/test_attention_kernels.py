@@ -287,14 +287,10 @@ def test_reasons_against_cudnn_are_reported():
 @pytest.mark.parametrize(
     ("capability", "runs"),
     [
-        ("7.0", False),
-        ("7.5", False),
-        ("8.0", True),
-        ("8.9", True),
-        ("12.0", True),
+        ("7.0", False), ("7.5", False), ("8.0", True), ("8.9", True), ("12.0", True),
         ("gfx942", False),
     ],
-)
+)  # fmt: skip
 def test_cudnn_has_no_attention_for_gpus_before_ampere(capability, runs):
     device = SimpleNamespace(platform="gpu", compute_capability=capability)
     mesh = SimpleNamespace(devices=np.array([device]), shape={"sequence": 1})

@@ -98,15 +98,9 @@ def make_mask(name, L, M, lengths):
 
 
 MASKS = (
-    "none",
-    "padding",
-    "causal",
-    "causal, padding",
-    "causal, packed",
-    "packed",
-    "window",
+    "none", "padding", "causal", "causal, padding", "causal, packed", "packed", "window",
     "window both ways, padding",
-)
+)  # fmt: skip
 
 
 @draw_examples(3, 6)

@@ -210,15 +210,10 @@ def test_a_lease_that_cannot_be_read_is_watched_and_then_replaced(tmp_path, cont
 @pytest.mark.parametrize(
     "changes",
     [
-        {"pid": 0},
-        {"pid": -1},
-        {"pid": 2**40},
-        {"pid": True},
-        {"pid": "1"},
-        {"host": 3},
+        {"pid": 0}, {"pid": -1}, {"pid": 2**40}, {"pid": True}, {"pid": "1"}, {"host": 3},
         {"more": 1},
     ],
-)
+)  # fmt: skip
 def test_values_out_of_bounds_are_no_holder(tmp_path, changes):
     assert lease.parse_holder(write_holder(tmp_path).read_bytes()) is not None
     assert lease.parse_holder(write_holder(tmp_path, **changes).read_bytes()) is None
