@@ -15,8 +15,7 @@ from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.ops import attend
 from models.layers.rotary import find_positions, make_rotation
-from pretrain.kernels.attention import choice
-from pretrain.kernels.attention.plain import attention_parts, softmax
+from pretrain.kernels.attention import choice, plain
 
 B, L, H, G, K = 2, 12, 6, 2, 4
 OWN_KEYS_H = [0, 0, 0, 1, 1, 1]  # the key head of each query head
@@ -77,14 +76,14 @@ MASKS = {
 SHARED_DROP = KeyedDropout(jnp.arange(2, dtype=jnp.uint32), 0.3, (-2,))
 
 
-@pytest.mark.parametrize("function", [softmax.attend, attention_parts.attend_in_parts])
+@pytest.mark.parametrize("function", [plain.attend, plain.attend_in_parts])
 @pytest.mark.parametrize("drop", [None, SHARED_DROP], ids=["whole", "dropped"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_a_trainers_attention_and_its_gradients_are_the_plain_ones(
     monkeypatch, function, drop, mask
 ):
     """The gradient of a key is the sum over the heads that read it."""
-    monkeypatch.setattr(attention_parts, "MIN_MULTIPLICATIONS", 1)
+    monkeypatch.setattr(plain, "MIN_MULTIPLICATIONS", 1)
     arrays = draw(B, L, H, K), draw(B, L, G, K, seed=1), draw(B, L, G, K, seed=2)
     weigh = draw(B, L, H, K, seed=3)
 
