@@ -30,9 +30,7 @@ class ComposedBatches:
     """Training batches from a user's dataset of batches, checked against the batch spec."""
 
     def __init__(
-        self,
-        stream: Stream | MixedStream,
-        make_dataset: Callable[[Stream, int, int, int], Any],
+        self, stream: Stream | MixedStream, make_dataset: Callable[[Stream, int, int, int], Any]
     ) -> None:
         """Open the dataset once, to check its elements.
 

@@ -64,10 +64,7 @@ class Question(NamedTuple):
 
 
 def read_questions(
-    source: str,
-    unanswerable: bool,
-    bad: BadExamples | None = None,
-    file_format: str | None = None,
+    source: str, unanswerable: bool, bad: BadExamples | None = None, file_format: str | None = None
 ) -> list[Question]:
     """Return the questions of a source.
 

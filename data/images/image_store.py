@@ -173,10 +173,7 @@ def merge_classes(given: tuple[str, ...], sources: list[ImageSource]) -> tuple[s
 
 
 def read_sound_images(
-    source: ImageSource,
-    on_bad_image: str,
-    skipped: collections.Counter[str],
-    first: dict[str, str],
+    source: ImageSource, on_bad_image: str, skipped: collections.Counter[str], first: dict[str, str]
 ) -> Iterator[tuple[bytes, LabelledImage]]:
     """Yield (content, image) of the images that can be decoded; count the others by reason."""
     for image in source.images():

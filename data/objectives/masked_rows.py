@@ -103,11 +103,7 @@ def drop_repeated_masks(table: Any, batch: Batch, row_B: np.ndarray) -> None:
 
 
 def read_document_rows(
-    table: DocumentRows,
-    read: TokenReader,
-    row_B: np.ndarray,
-    separator: int,
-    out_BN: np.ndarray,
+    table: DocumentRows, read: TokenReader, row_B: np.ndarray, separator: int, out_BN: np.ndarray
 ) -> np.ndarray:
     """Read rows of one document into the left of out_BN; return their numbers of tokens [B].
 

@@ -58,11 +58,7 @@ class PrefixLm(Objective):
 
         def build_part(start_B: np.ndarray, length_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             """Return (ids, mask) [B, L] of `length_B` tokens and </s>."""
-            ids_BL = np.where(
-                column_L < length_B[:, None],
-                read(start_B[:, None] + column_L),
-                pad,
-            )
+            ids_BL = np.where(column_L < length_B[:, None], read(start_B[:, None] + column_L), pad)
             ids_BL[np.arange(len(start_B)), length_B] = eos
             return ids_BL.astype(np.int32), column_L <= length_B[:, None]
 

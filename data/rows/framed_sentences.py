@@ -35,10 +35,7 @@ class FramedSentences(WindowRows):
             for source, first, end in zip(split.sources, edges[:-1], edges[1:], strict=True)
         )
         framed = dataclasses.replace(
-            split,
-            document_starts=self.begin_of_S,
-            sentence_starts=self.begin_of_S,
-            sources=sources,
+            split, document_starts=self.begin_of_S, sentence_starts=self.begin_of_S, sources=sources
         )
         super().__init__(framed, width, shared=shared)
         self.read = TokenReader(split.tokens, vocabulary.size)

@@ -60,12 +60,7 @@ MAX_PROBED = 100
 # {what the class of a tokenizer reads: the class}, for SentencePiece models.
 UNIGRAMS = {kind: name for name, kind in TOKENIZERS.items() if kind in ("unigram", FOLDED)}
 
-__all__ = [
-    "Vocabulary",
-    "load_vocabulary",
-    "read_vocabulary",
-    "train_vocabulary",
-]
+__all__ = ["Vocabulary", "load_vocabulary", "read_vocabulary", "train_vocabulary"]
 
 
 def train_vocabulary(

@@ -234,13 +234,7 @@ def read_byte_bpe(vocab: str, merges: str, *, prefix_space: bool = False) -> Rel
     files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
     options = {"prefix_space": True} if prefix_space else {}
     return ReleasedVocabulary(
-        "byte_bpe",
-        tokenizer,
-        tokenizer,
-        "byte",
-        files=files,
-        options=options,
-        encoder_parts=pairs,
+        "byte_bpe", tokenizer, tokenizer, "byte", files=files, options=options, encoder_parts=pairs
     )
 
 

@@ -21,10 +21,7 @@ BLANKS = re.compile(r"[^\S\x1c-\x1f]+")
 
 
 def make_word_vocabulary(
-    texts: Iterable[str],
-    min_count: int = 1,
-    wanted: Collection[str] = (),
-    size: int | None = None,
+    texts: Iterable[str], min_count: int = 1, wanted: Collection[str] = (), size: int | None = None
 ) -> Vocabulary:
     """Return the vocabulary of the words of texts, the most frequent first.
 

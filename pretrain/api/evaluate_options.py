@@ -60,9 +60,7 @@ class EvaluateOptions(ScoreOptions):
         metavar="FILE",
     )
     split: str = option(
-        "split of the store (default: %(default)s)",
-        default="heldout",
-        choices=("heldout", "train"),
+        "split of the store (default: %(default)s)", default="heldout", choices=("heldout", "train")
     )
     document: str | None = document_option(None, READING)
     file_format: str | None = format_option(READING, FORMATS)

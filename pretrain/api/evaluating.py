@@ -56,9 +56,7 @@ def make_text_request(options: EvaluateOptions) -> TextRequest | None:
 
 
 @takes(QuestionOptions)
-def evaluate_questions(
-    options: QuestionOptions,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def evaluate_questions(options: QuestionOptions) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return {name: score} of questions, and the record of each one with its scores.
 
     The answers are scored by log-likelihood (docs/in_context.md). `model` may also be a loaded

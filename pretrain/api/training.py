@@ -17,11 +17,7 @@ from pretrain.host.command import PROGRAM
 from pretrain.processes import processes
 from pretrain.settings.arguments import PathText, format_optional, format_path, list_arguments
 from pretrain.settings.verb_options import CONFIG_HELP, option, takes
-from pretrain.training.monitoring.options import (
-    Monitoring,
-    MonitoringOptions,
-    make_monitoring,
-)
+from pretrain.training.monitoring.options import Monitoring, MonitoringOptions, make_monitoring
 from pretrain.workdir.check import check_workdir_path
 from pretrain.workdir.workdir import Workdir
 
@@ -107,11 +103,7 @@ def _format_curves(workdir: str) -> str:
 class TrainOptions(MonitoringOptions):
     """The options of `train`."""
 
-    config: PathText | Run = option(
-        f"{CONFIG_HELP}, here or in a bucket",
-        "config",
-        kw_only=False,
-    )
+    config: PathText | Run = option(f"{CONFIG_HELP}, here or in a bucket", "config", kw_only=False)
     workdir: str = option(
         "folder of the run; an existing run is resumed", kw_only=False, converter=format_path
     )

@@ -34,9 +34,7 @@ from pretrain.settings.verb_options import CONFIG_HELP
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `describe` to a parser."""
     parser.add_argument(
-        "config",
-        nargs="?",
-        help=f"{CONFIG_HELP}; optional with --fields, none with --list",
+        "config", nargs="?", help=f"{CONFIG_HELP}; optional with --fields, none with --list"
     )
     parser.add_argument(
         "overrides",

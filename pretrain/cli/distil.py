@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `distil` to a parser."""
-    parser.add_argument(
-        "config",
-        help=f"the student: {CONFIG_HELP}",
-    )
+    parser.add_argument("config", help=f"the student: {CONFIG_HELP}")
     parser.add_argument(
         "--teacher",
         required=True,
@@ -36,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="workdir of the trained or imported teacher",
     )
     parser.add_argument(
-        "--step",
-        type=int,
-        help="step of the teacher's checkpoint (default: the newest intact one)",
+        "--step", type=int, help="step of the teacher's checkpoint (default: the newest intact one)"
     )
     parser.add_argument(
         "--workdir", required=True, help="new folder for the run, which `train` then continues"

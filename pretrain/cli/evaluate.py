@@ -12,12 +12,7 @@ import dataclasses
 import functools
 
 from data.corpus.json_lines import format_json
-from pretrain.api.evaluate_options import (
-    QUESTIONS,
-    EvaluateOptions,
-    QuestionOptions,
-    ScoreOptions,
-)
+from pretrain.api.evaluate_options import QUESTIONS, EvaluateOptions, QuestionOptions, ScoreOptions
 from pretrain.api.evaluating import make_text_request, score_questions, score_store
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.inference.record_files import open_line_writer

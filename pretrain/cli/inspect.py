@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `inspect` to a parser."""
-    parser.add_argument(
-        "config",
-        help=CONFIG_HELP,
-    )
+    parser.add_argument("config", help=CONFIG_HELP)
     parser.add_argument(
         "overrides", nargs="*", metavar="path=value", help="changed fields, e.g. data.store=STORE"
     )

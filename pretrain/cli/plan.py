@@ -26,10 +26,7 @@ GIB = 2**30
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plan` to a parser."""
-    parser.add_argument(
-        "config",
-        help=CONFIG_HELP,
-    )
+    parser.add_argument("config", help=CONFIG_HELP)
     parser.add_argument(
         "overrides",
         nargs="*",

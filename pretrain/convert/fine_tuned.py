@@ -66,9 +66,7 @@ def check_map(config: HeadedConfig, paths: Iterable[str]) -> None:
     name_map.check_paths(own, name_map.expand_rules(rules, depths))
 
 
-def make_headed_map(
-    config: HeadedConfig,
-) -> tuple[tuple[Any, ...], dict[str, int], HuggingFaceMap]:
+def make_headed_map(config: HeadedConfig) -> tuple[tuple[Any, ...], dict[str, int], HuggingFaceMap]:
     """Return (rules, depths of the stacks, the family's map) of an encoder with a head."""
     hf_map = find_model_family(config).require_hugging_face()
     head = HEAD_CONVERSIONS[type(config)]

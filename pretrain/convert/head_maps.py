@@ -122,28 +122,14 @@ def read_choices(
 
 
 HEAD_CONVERSIONS: dict[type[HeadedConfig], HeadConversion] = {
-    ClassifierConfig: HeadConversion(
-        "ForSequenceClassification",
-        describe_classes,
-        read_classes,
-    ),
+    ClassifierConfig: HeadConversion("ForSequenceClassification", describe_classes, read_classes),
     TaggerConfig: HeadConversion(
-        "ForTokenClassification",
-        describe_tags,
-        read_tags,
-        reads_rows=False,
+        "ForTokenClassification", describe_tags, read_tags, reads_rows=False
     ),
     SpanReaderConfig: HeadConversion(
-        "ForQuestionAnswering",
-        describe_dropout,
-        read_spans,
-        reads_rows=False,
+        "ForQuestionAnswering", describe_dropout, read_spans, reads_rows=False
     ),
-    ChoiceConfig: HeadConversion(
-        "ForMultipleChoice",
-        describe_dropout,
-        read_choices,
-    ),
+    ChoiceConfig: HeadConversion("ForMultipleChoice", describe_dropout, read_choices),
 }
 
 

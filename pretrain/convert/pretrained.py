@@ -46,10 +46,7 @@ class Converter:
         return dict(run_steps(hf_map.after_export, config, tensors))
 
     def from_hf(
-        self,
-        config: Any,
-        tensors: Mapping[str, np.ndarray],
-        init_params: dict[str, Any],
+        self, config: Any, tensors: Mapping[str, np.ndarray], init_params: dict[str, Any]
     ) -> tuple[dict[str, Any], name_map.ImportReport]:
         """Return (parameters, report) from {name: array}; a missing head stays as initialized.
 

@@ -63,11 +63,7 @@ class LabelledExamples:
     """
 
     def __init__(
-        self,
-        task: Any,
-        parts: dict[str, list[Example]],
-        names: tuple[str, ...],
-        columns: Columns,
+        self, task: Any, parts: dict[str, list[Example]], names: tuple[str, ...], columns: Columns
     ) -> None:
         self.task, self.parts, self.names, self.columns = task, parts, names, columns
 

@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Any
 from data.examples.text_pairs import write_sources
 from data.objectives.text2text import Text2Text
 from pretrain.finetune.finetune_options import GENERATIVE_MODELS, FinetuneOptions, TaskOptions
-from pretrain.finetune.text2text_task import (
-    TextExamples,
-    can_generate_answers,
-    convert_to_text,
-)
+from pretrain.finetune.text2text_task import TextExamples, can_generate_answers, convert_to_text
 
 if TYPE_CHECKING:
     from data.vocabulary.load import Vocabulary

@@ -104,10 +104,7 @@ class FieldWriter(ContinuationWriter):
                 )
         special = self.vocabulary.special
         return [
-            {
-                "field": self.field,
-                "written": self.decode_text([i for i in ids if not special[i]]),
-            }
+            {"field": self.field, "written": self.decode_text([i for i in ids if not special[i]])}
             for ids in self.generate_ids(rows, first)
         ]
 

@@ -163,11 +163,7 @@ def write_record(question: InContextQuestion) -> str:
 
 
 def draw_examples(
-    number: int,
-    question: InContextQuestion,
-    pool: ExamplePool,
-    shots: int,
-    seed: int,
+    number: int, question: InContextQuestion, pool: ExamplePool, shots: int, seed: int
 ) -> list[InContextQuestion]:
     """Return `shots` examples for a question, drawn from a pool without the question itself.
 

@@ -73,9 +73,7 @@ def check_characters(text: str, place: str) -> None:
 
 
 def iterate_records(
-    path: str | os.PathLike[str],
-    readers: Mapping[str, Reader],
-    file_format: str | None = None,
+    path: str | os.PathLike[str], readers: Mapping[str, Reader], file_format: str | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, record) of each example of a file.
 

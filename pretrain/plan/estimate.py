@@ -101,11 +101,7 @@ def count_step(
 
 
 def describe_floor(
-    run: Run,
-    machine: Machine,
-    mesh: jax.sharding.Mesh,
-    program: Program,
-    facts: Mapping[str, Any],
+    run: Run, machine: Machine, mesh: jax.sharding.Mesh, program: Program, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the plan's entries about the floor of a step and its share of the bound."""
     gradients, frozen = count_gradient_bytes(

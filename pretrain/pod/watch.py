@@ -230,8 +230,7 @@ class Watch:
         stopped = [report.exit_status for report in ended if report.state == "stopped"]
         if stopped:
             raise WatchEnded(
-                stopped[0],
-                "the training was stopped by `pod stop`; the same `pod run` resumes it",
+                stopped[0], "the training was stopped by `pod stop`; the same `pod run` resumes it"
             )
         if broken:
             first = broken[0]

@@ -96,8 +96,7 @@ class Cluster:
 
 
 def detect_cluster(
-    environ: Environment,
-    flags: tuple[str | None, int | None, int | None] = (None, None, None),
+    environ: Environment, flags: tuple[str | None, int | None, int | None] = (None, None, None)
 ) -> Cluster:
     """Return the cluster that the flags or else the environment describe; `none` without either.
 

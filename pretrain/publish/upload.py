@@ -20,11 +20,7 @@ from pretrain.convert.hub.client import (
     naming_hub_errors,
 )
 from pretrain.convert.hub.snapshot import compute_hash, read_declared
-from pretrain.publish.export_files import (
-    list_export_files,
-    list_foreign_weights,
-    list_stale_files,
-)
+from pretrain.publish.export_files import list_export_files, list_foreign_weights, list_stale_files
 
 MESSAGE = "Upload a model"
 
@@ -111,9 +107,7 @@ def _check_permission(api: Any, target: Target) -> None:
 
 
 def push_folder(
-    folder: str | os.PathLike[str],
-    target: Target,
-    report: Callable[[str], Any] = print,
+    folder: str | os.PathLike[str], target: Target, report: Callable[[str], Any] = print
 ) -> Pushed:
     """Upload the files of an export in one commit.
 

@@ -15,12 +15,7 @@ from data.objectives import CLASSES, Objective
 from data.store.atomic import name_in_disk_errors, write_atomically
 from pretrain.config import flatten_config, read_settings
 from pretrain.reporting.curve_images import draw_curves
-from pretrain.reporting.curves import (
-    HELDOUT_PREFIX,
-    describe_key,
-    extract_series,
-    list_curves,
-)
+from pretrain.reporting.curves import HELDOUT_PREFIX, describe_key, extract_series, list_curves
 from pretrain.reporting.html import is_page, render_html
 from pretrain.reporting.patch_figures import PatchFigures, describe_figures, draw_figures
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file

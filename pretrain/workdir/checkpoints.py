@@ -35,12 +35,7 @@ from pretrain.workdir.checkpoint_record import (
     read_record,
     seal_record,
 )
-from pretrain.workdir.errors import (
-    DamagedCheckpoint,
-    NotRestored,
-    NotSaved,
-    translate_write_errors,
-)
+from pretrain.workdir.errors import DamagedCheckpoint, NotRestored, NotSaved, translate_write_errors
 from pretrain.workdir.evidence import diagnose_read_errors, share_failures
 from pretrain.workdir.retention import Retention
 

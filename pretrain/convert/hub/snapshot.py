@@ -190,10 +190,7 @@ def read_declared(place: str, sibling: Any) -> DeclaredFile:
 
 
 def check_sizes(
-    place: str,
-    files: Mapping[str, DeclaredFile],
-    missing: Mapping[str, DeclaredFile],
-    cache: str,
+    place: str, files: Mapping[str, DeclaredFile], missing: Mapping[str, DeclaredFile], cache: str
 ) -> None:
     """Raise ValueError if the files are larger than what is read, the memory or the free disk.
 

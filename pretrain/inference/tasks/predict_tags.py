@@ -125,11 +125,7 @@ class TagRow:
     """
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        words: Sequence[Sequence[int]],
-        length: int,
-        cls_position: str,
+        self, vocabulary: Vocabulary, words: Sequence[Sequence[int]], length: int, cls_position: str
     ) -> None:
         tokens = [
             (i, token, position == 0)

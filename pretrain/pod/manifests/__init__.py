@@ -6,9 +6,4 @@ from pretrain.pod.manifests.slurm import build_slurm
 from pretrain.pod.manifests.xpk import build_xpk
 
 # What `pod manifest --for FORM` makes.
-FORMS = {
-    "jobset": build_jobset,
-    "xpk": build_xpk,
-    "slurm": build_slurm,
-    "skypilot": build_skypilot,
-}
+FORMS = {"jobset": build_jobset, "xpk": build_xpk, "slurm": build_slurm, "skypilot": build_skypilot}

@@ -77,10 +77,7 @@ def make_jobset(request: ManifestRequest, job: dict[str, Any]) -> dict[str, Any]
     hosts that did not join in time and of a bucket that did not answer.
     """
     # Two generations of pods at once would dispute the workdir.
-    failure_policy = {
-        "maxRestarts": request.max_restarts,
-        "restartStrategy": "BlockingRecreate",
-    }
+    failure_policy = {"maxRestarts": request.max_restarts, "restartStrategy": "BlockingRecreate"}
     slices = {"name": "slice", "replicas": request.slices, "template": {"spec": job}}
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
     return {

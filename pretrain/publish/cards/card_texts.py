@@ -2,12 +2,7 @@
 
 import json
 
-from models.config.heads import (
-    ChoiceConfig,
-    ClassifierConfig,
-    SpanReaderConfig,
-    TaggerConfig,
-)
+from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.host.terminal import escape, escape_line
 
 # The task of a fine-tuned model, for any encoder.
@@ -52,10 +47,7 @@ USES = {
             'pipeline("fill-mask", model="{folder}/generator")("It is a {gap}.")',
         ),
     ),
-    "text2text-generation": (
-        "It fills gaps ({gap})",
-        make_generation_lines("It is a {gap}."),
-    ),
+    "text2text-generation": ("It fills gaps ({gap})", make_generation_lines("It is a {gap}.")),
     "translation": (
         "It writes the target text of a source text, as in its training pairs",
         make_generation_lines("It is a test."),
@@ -93,10 +85,7 @@ USES = {
             "print(tokenizer.decode(ids.input_ids[0, first : last + 1]))",
         ),
     ),
-    "text-generation": (
-        "It continues a text",
-        make_generation_lines("It is a"),
-    ),
+    "text-generation": ("It continues a text", make_generation_lines("It is a")),
 }
 
 
