@@ -345,7 +345,7 @@ TASKS = {
     *("tagging", "multiple_choice", "text2text"),
 }
 OF_TASKS = (
-    *("data/examples", "data/rows/tagged.py", "pretrain/finetune", "pretrain/evaluation"),
+    *("data/examples", "data/objectives/tagging.py", "pretrain/finetune", "pretrain/evaluation"),
     *(
         "pretrain/inference/record_files.py",
         "pretrain/inference/answering.py",

@@ -3,6 +3,19 @@
 import dataclasses
 from typing import Literal, NamedTuple
 
+NUM_PITCHES = 128
+SPECIAL_TOKENS = ("<eos>", "<unk>")
+NAMES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
+
+
+def name_pitch(pitch: int) -> str:
+    """Return the name of a MIDI number, such as C4 for 60."""
+    return f"{NAMES[pitch % 12]}{pitch // 12 - 1}"
+
+
+PITCH_NAMES = tuple(map(name_pitch, range(NUM_PITCHES)))
+
+
 Unit = Literal["quarters", "seconds"]
 SECONDS_PER_QUARTER = 0.6  # of a piece whose tempo is not known: 100 quarter notes a minute
 MAX_TOKENS = 1 << 20  # of a piece; a performance of an hour has about 100,000

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data.music.encodings import MusicEncoding
-from data.music.pitch_names import NUM_PITCHES
+from data.music.notes import NUM_PITCHES
 from data.rows import hashing
 from data.rows.tables import Batch
 

@@ -16,8 +16,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data.music.notes import Note, Piece, check_token_count
-from data.music.pitch_names import NUM_PITCHES, PITCH_NAMES, SPECIAL_TOKENS
+from data.music.notes import (
+    NUM_PITCHES,
+    PITCH_NAMES,
+    SPECIAL_TOKENS,
+    Note,
+    Piece,
+    check_token_count,
+)
 
 NUM_VOICES = 4
 STEPS_PER_QUARTER = 4

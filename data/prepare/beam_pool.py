@@ -34,8 +34,7 @@ from rich.console import Console
 from data.corpus.paths import as_path, is_remote
 from data.corpus.sources import InputChunk
 from data.prepare.held_out import hash_text
-from data.prepare.job_files import JobFiles
-from data.prepare.job_report import JobReport
+from data.prepare.job_report import JobFiles, JobReport
 from data.prepare.jobs import Job, Jobs, encode_batches, sample_job
 from data.store.manifest import OFFSET_DTYPE, SPLIT_FILES
 from data.store.writer import choose_token_dtype

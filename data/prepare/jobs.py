@@ -26,8 +26,7 @@ from data.corpus.sentences import (
 )
 from data.prepare.articles import WITHOUT_FIELD, encode_articles
 from data.prepare.held_out import hash_document, hash_text
-from data.prepare.job_files import JobFiles
-from data.prepare.job_report import NUM_HASHES, JobReport
+from data.prepare.job_report import NUM_HASHES, JobFiles, JobReport
 from data.source import SPLITS
 from data.store.writer import choose_token_dtype
 from data.vocabulary.load import Vocabulary, load_vocabulary

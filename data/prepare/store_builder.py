@@ -11,8 +11,7 @@ import numpy as np
 
 from data.corpus import sources
 from data.prepare.articles import WITHOUT_FIELD
-from data.prepare.job_files import get_job_path
-from data.prepare.job_report import NUM_HASHES, JobReport
+from data.prepare.job_report import NUM_HASHES, JobReport, get_job_path
 from data.prepare.request import PrepareRequest
 from data.source import SPLITS
 from data.store.manifest import SPLIT_FILES

@@ -2,8 +2,7 @@
 
 import math
 
-from data.music.notes import Note, Piece
-from data.music.pitch_names import name_pitch
+from data.music.notes import Note, Piece, name_pitch
 from pretrain.reporting.html import escape_name
 
 COLORS = ("#c0392b", "#d68910", "#1e8449", "#2471a3", "#7d3c98", "#117a65", "#5d6d7e", "#a04000")

@@ -1,7 +1,7 @@
 """The files that belong to what a model reads: of its tokenizer, or of its image processor."""
 
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from data.images.encoding import ImageEncoding
@@ -9,7 +9,6 @@ from data.vocabulary.load import Vocabulary, read_vocabulary
 from models.config.base import ImageConfig
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, find_model_type, tokenizer
-from pretrain.convert.encodings.classes import make_encoding
 from pretrain.convert.encodings.processor import (
     CROP_RATIO,
     PROCESSOR,
@@ -19,6 +18,25 @@ from pretrain.convert.encodings.processor import (
 from pretrain.convert.export_folder import write_json
 from pretrain.convert.safe_folder import CONFIG, FolderError
 from pretrain.families.labels import read_labels
+
+
+def make_encoding(names: Sequence[str]) -> ImageEncoding:
+    """Return the classes with the names of a config.json.
+
+    Names that occur several times, such as the "crane" of ImageNet, a bird and a machine, get the
+    number of their class, all but the first.
+
+    Raises ValueError as `ImageEncoding`.
+    """
+    seen, classes = set(names), {}
+    for number, name in enumerate(names):
+        if name in classes:
+            name = f"{name} ({number})"
+            while name in seen:
+                name += "'"
+        classes[name] = number
+    return ImageEncoding(tuple(classes))
+
 
 Encoding = Vocabulary | ImageEncoding
 

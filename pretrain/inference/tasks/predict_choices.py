@@ -16,7 +16,7 @@ from data.rows.frames import find_padding
 from models import build
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.inference.batching import make_batches, pad_length, pad_rows, round_up_to_power
-from pretrain.inference.tasks.long_pairs import shorten_pair
+from pretrain.inference.tasks.predict_labels import shorten_pair
 from pretrain.kernels.model_hooks import make_local_hooks
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from data.config import Data
 from data.inspection.batch_report import inspect_batches
 from data.inspection.checks import InspectedBatch
 from data.objectives import PermutationLm
-from data.objectives.permuting import Permuter
+from data.objectives.permutation_lm import Permuter
 from data.pipeline import Stream
 from data.rows.frames import move_cls_first, move_cls_last
 

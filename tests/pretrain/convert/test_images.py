@@ -16,7 +16,7 @@ from models import build
 from models.config.base import Pixels
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
-from pretrain.convert.encodings.classes import make_encoding
+from pretrain.convert.encodings.files import make_encoding
 from pretrain.convert.encodings.processor import describe_processor, read_crop_ratio
 from pretrain.convert.read_write import find_converter, open_model, write_model
 from pretrain.convert.safe_folder import FolderError

@@ -20,8 +20,7 @@ from models.config.heads import ClassifierConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.read_write import write_model
-from pretrain.inference.tasks.long_pairs import shorten_pair
-from pretrain.inference.tasks.predict_labels import LabelPredictor
+from pretrain.inference.tasks.predict_labels import LabelPredictor, shorten_pair
 from pretrain.publish.cards.model_card import make_card
 from pretrain.workdir.trained import Trained
 from pretrain.workdir.workdir import Workdir

@@ -17,14 +17,15 @@ from models.generation.decoding import unstack_model
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer
 from pretrain.config import Run
-from pretrain.inference.cells.best_cells import find_best_cells
-from pretrain.inference.cells.information import measure_entropy, measure_information
-from pretrain.inference.cells.properties import (
+from pretrain.inference.cells.best_cells import (
     PROPERTIES,
     count_brackets,
     count_in_line,
     count_in_word,
+    find_best_cells,
     mark_quotes,
+    measure_entropy,
+    measure_information,
 )
 from pretrain.inference.cells.read_text import compute_cells, read_text
 from pretrain.reporting.cell_page import ColouredText, name_shade, render_cell_page

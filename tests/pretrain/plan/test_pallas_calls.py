@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from pretrain.config import Mesh
 from pretrain.mesh.sharding import make_mesh
-from pretrain.plan.pallas_calls import count_kernel_bytes, count_kernel_operations
+from pretrain.plan.work import count_kernel_bytes, count_kernel_operations
 
 ROWS, COLUMNS, SUMMED = 64, 48, 96
 BLOCK = 16  # 4 x 3 x 6 blocks

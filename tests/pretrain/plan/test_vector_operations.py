@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from pretrain.plan.hlo import HloModule
-from pretrain.plan.vector_operations import count_vector_operations
+from pretrain.plan.work import count_vector_operations
 
 N = 4096
 

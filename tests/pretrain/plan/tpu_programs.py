@@ -21,11 +21,11 @@ from pretrain.mesh.sharding import make_mesh  # noqa: E402
 from pretrain.plan.collectives import find_collectives  # noqa: E402
 from pretrain.plan.hbm_traffic import count_memory_bytes  # noqa: E402
 from pretrain.plan.hlo import HloModule  # noqa: E402
-from pretrain.plan.pallas_calls import (  # noqa: E402
+from pretrain.plan.work import (  # noqa: E402
     count_kernel_bytes,
     count_kernel_operations,
+    count_vector_operations,
 )
-from pretrain.plan.vector_operations import count_vector_operations  # noqa: E402
 
 N = 16384  # a square of bfloat16 has 512 MiB, more than any memory on the chip
 SHARDED = P("model")

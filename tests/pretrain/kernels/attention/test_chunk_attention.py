@@ -28,7 +28,7 @@ from pretrain.kernels.attention.chunk.chunk_shards import (
 from pretrain.kernels.attention.plain import attend
 from pretrain.kernels.hash_dropout import drop_on_shard
 from pretrain.mesh.sharding import BATCH, make_mesh
-from pretrain.plan.pallas_calls import count_kernel_bytes
+from pretrain.plan.work import count_kernel_bytes
 from pretrain.training.flops import count_flops
 from tests.draws import draw_examples
 from tests.pretrain.kernels.attention.test_row_attention import compare, draw, make_drop

@@ -35,7 +35,7 @@ from pretrain.kernels.attention.row.tiles import (
 )
 from pretrain.kernels.hash_dropout import drop_by_hash, make_keep_mask
 from pretrain.mesh.sharding import make_mesh
-from pretrain.plan.pallas_calls import count_kernel_bytes
+from pretrain.plan.work import count_kernel_bytes
 from pretrain.training.flops import count_flops
 from tests.draws import draw_examples
 

@@ -27,7 +27,7 @@ from pretrain.kernels.attention.row.tiles import (
     choose_square,
 )
 from pretrain.mesh.sharding import make_mesh
-from pretrain.plan.pallas_calls import count_kernel_bytes
+from pretrain.plan.work import count_kernel_bytes
 from pretrain.training.flops import count_flops
 from tests.draws import draw_examples
 from tests.pretrain.kernels.attention import test_row_attention as whole
