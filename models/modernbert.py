@@ -11,19 +11,18 @@ from functools import partial
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from models.config.modernbert import ModernBertConfig
 from models.layers.attention import Attention
 from models.layers.dropout import Dropout
 from models.layers.encoder import MaskedLanguageModel
-from models.layers.heads import StateTransform, TiedHead
+from models.layers.heads import StateTransform, TiedHead, average_tokens
 from models.layers.linear import Embed, ModuleFactory
 from models.layers.masks import Mask, make_padding_mask
 from models.layers.mlp import GatedMlp, gelu
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.rotary import Rotation, find_positions, make_rotation
+from models.layers.rotary import Rotation, check_length, find_positions, make_rotation
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
@@ -133,12 +132,7 @@ class ModernBert(MaskedLanguageModel):
           ValueError: L is above the model's length.
         """
         c, L = self.config, token_ids.shape[1]
-        if L > c.length:
-            raise ValueError(
-                f"a row of {L} tokens is longer than the {c.length} positions of the model "
-                "(model.length). Rotary positions have no table: a larger model.length needs no "
-                "new parameters, but train on such rows before you rely on them"
-            )
+        check_length(L, c.length)
         positions_BL = find_positions(L, segment_ids)
         local_rotation, global_rotation = (
             make_rotation(positions_BL, c.width // c.num_heads, base)
@@ -158,9 +152,7 @@ class ModernBert(MaskedLanguageModel):
         """Return the state of the [CLS], or the mean of all tokens' states, [B, D]."""
         if self.config.pooling == "cls":
             return x_BLD[:, 0]
-        weights_BL1 = attention_mask[..., None].astype(jnp.float32)
-        sums_BD = (x_BLD * weights_BL1).sum(axis=1)
-        return (sums_BD / jnp.maximum(weights_BL1.sum(axis=1), 1)).astype(x_BLD.dtype)
+        return average_tokens(x_BLD, attention_mask)
 
     def transform(self, x: jax.Array) -> jax.Array:
         """Return what heads read of hidden states [..., D]."""

@@ -24,7 +24,8 @@ def check_masked_texts(
     stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check the masks and the text of rows of masked_lm."""
-    return [*check_masks(stream, seen, token_id), *check_texts(stream, seen)]
+    shares = stream.objective.shares
+    return [*check_masks(stream, seen, token_id, shares), *check_texts(stream, seen)]
 
 
 def check_masked_pairs(

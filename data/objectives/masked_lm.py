@@ -12,7 +12,7 @@ import numpy as np
 
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
 from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
-from data.objectives.masking import Masker
+from data.objectives.masking import REPLACEMENT_SHARES, Masker
 from data.objectives.objective import BuildBatch, Objective
 from data.rows.tables import Batch, RowTable
 from data.rows.words import WholeWords
@@ -40,11 +40,18 @@ class MaskedLm(WholeWords, Objective):
     max_predictions: int = 20  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all tokens of a word or none
+    # every predicted token becomes [MASK]; else 80 % do, 10 % become another token, 10 % stay
+    masks_only: bool = False
     # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
     dupe_factor: int = 0
     # a row: one piece of a document, a window of the stream, full sentences of it, or packed
     # documents that do not attend to each other
     rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Shares of the predicted tokens that become [MASK], and another token."""
+        return (1.0, 0.0) if self.masks_only else REPLACEMENT_SHARES
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""
@@ -60,7 +67,8 @@ class MaskedLm(WholeWords, Objective):
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Return the table of rows and the function that builds batches; keys draw the masks."""
-        return make_masked_rows(self, split, vocabulary, Masker(self, vocabulary))
+        masker = Masker(self, vocabulary, shares=self.shares)
+        return make_masked_rows(self, split, vocabulary, masker)
 
     def drop_repeats(
         self, table: RowTable, batch: Batch, row_B: np.ndarray, key_B: np.ndarray

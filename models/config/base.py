@@ -117,12 +117,14 @@ class TakesHead:
       none.
     transforms_states: whether heads read hidden states through the model's own `transform`, which
       pretraining has trained.
+    pools_late: whether a head that scores whole rows averages its hidden layer over the tokens.
     layers_per_block: layers that are one entry of the stack.
     is_default: whether it is the encoder of a fine-tuned model by default.
     """
 
     head_activation: ClassVar[str | None] = None
     transforms_states: ClassVar[bool] = False
+    pools_late: ClassVar[Any] = False
     layers_per_block: ClassVar[int] = 1
     is_default: ClassVar[bool] = False
 

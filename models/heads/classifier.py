@@ -4,10 +4,11 @@ The head reads the [CLS], which is the first token, or XLNet's last: through the
 or, where it has none, through a new hidden layer, as in Hugging Face transformers. That of a causal
 decoder reads the last token (Radford et al. 2018, section 3.2), without a bias.
 
-B batch   L length   C classes
+B batch   L length   D width   C classes
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 
@@ -36,6 +37,23 @@ def make_row_head(config: HeadedConfig, num_outputs: int, ops: Ops) -> ClassHead
     return HiddenClassHead(num_outputs, dropout, ACTIVATIONS[activation], ops)
 
 
+def score_rows(
+    head: Any,
+    config: HeadedConfig,
+    x_BLD: jax.Array,
+    row_BD: jax.Array,
+    attention_mask: jax.Array,
+    train: bool,
+) -> jax.Array:
+    """Return the scores [B, C] of a head that `make_row_head` has made.
+
+    x_BLD: the states of the tokens. row_BD: the state of each row.
+    """
+    if config.encoder.pools_late:
+        return head(x_BLD, train, attention_mask)
+    return head(row_BD, train)
+
+
 class Classifier(HeadedModel):
     """One score for each class, or one score in all for a regression."""
 
@@ -54,5 +72,5 @@ class Classifier(HeadedModel):
         train: bool = False,
     ) -> jax.Array:
         """Return the logits of the classes, or the score, float32 [B, C]."""
-        _, pooled_BD = self.encode_rows(token_ids, attention_mask, token_type_ids, train)
-        return self.classifier(pooled_BD, train)
+        read = self.encode_rows(token_ids, attention_mask, token_type_ids, train)
+        return score_rows(self.classifier, self.config, *read, attention_mask, train)

@@ -9,7 +9,7 @@ B questions   C choices of each   L length   N = B C rows   D width
 import jax
 
 from models.heads.base import HeadedModel
-from models.heads.classifier import make_row_head
+from models.heads.classifier import make_row_head, score_rows
 
 
 class Chooser(HeadedModel):
@@ -30,7 +30,6 @@ class Chooser(HeadedModel):
         """Return the logits of the choices, float32 [B, C]."""
         B, C, L = token_ids.shape
         token_type_ids_NL = None if token_type_ids is None else token_type_ids.reshape(B * C, L)
-        _, pooled_ND = self.encode_rows(
-            token_ids.reshape(B * C, L), attention_mask.reshape(B * C, L), token_type_ids_NL, train
-        )
-        return self.classifier(pooled_ND, train).reshape(B, C)
+        token_ids_NL, mask_NL = token_ids.reshape(B * C, L), attention_mask.reshape(B * C, L)
+        read = self.encode_rows(token_ids_NL, mask_NL, token_type_ids_NL, train)
+        return score_rows(self.classifier, self.config, *read, mask_NL, train).reshape(B, C)

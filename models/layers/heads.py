@@ -36,6 +36,16 @@ def gather_last(x_BLD: jax.Array, attention_mask: jax.Array) -> jax.Array:
     return jnp.take_along_axis(x_BLD, last_B[:, None, None], axis=1)[:, 0]
 
 
+def average_tokens(x_BLD: jax.Array, attention_mask: jax.Array) -> jax.Array:
+    """Return the mean state of each row's tokens [B, D], summed in float32.
+
+    attention_mask: bool [B, L], False on padding.
+    """
+    weights_BL1 = attention_mask[..., None].astype(jnp.float32)
+    sums_BD = (x_BLD.astype(jnp.float32) * weights_BL1).sum(axis=1)
+    return (sums_BD / jnp.maximum(weights_BL1.sum(axis=1), 1)).astype(x_BLD.dtype)
+
+
 def compute_divergence(
     logits_C: jax.Array, teacher_logits_C: jax.Array, temperature: float
 ) -> jax.Array:
@@ -135,8 +145,16 @@ class HiddenClassHead(nn.Module):
     ops: Ops = PLAIN
 
     @nn.compact
-    def __call__(self, cls_BD: jax.Array, train: bool = False) -> jax.Array:
-        """Return logits, float32 [B, C], of the states [B, D] of the [CLS]."""
-        hidden_BD = Dense(cls_BD.shape[-1], ops=self.ops, name="transform")(cls_BD)
+    def __call__(
+        self, x_BD: jax.Array, train: bool = False, attention_mask: jax.Array | None = None
+    ) -> jax.Array:
+        """Return logits, float32 [B, C], of the states [B, D] of rows.
+
+        attention_mask: bool [B, L] for the states [B, L, D] of all tokens, over which the hidden
+          layer is averaged.
+        """
+        hidden_BD = Dense(x_BD.shape[-1], ops=self.ops, name="transform")(x_BD)
         hidden_BD = self.ops.recompute(self.activation)(hidden_BD)
+        if attention_mask is not None:
+            hidden_BD = average_tokens(hidden_BD, attention_mask)
         return ClassHead(self.num_classes, self.dropout, self.ops, name="scores")(hidden_BD, train)

@@ -31,6 +31,16 @@ def find_positions(L: int, segment_ids: jax.Array | None = None) -> jax.Array:
     return jnp.arange(L)[None] if segment_ids is None else make_position_ids(segment_ids)
 
 
+def check_length(L: int, length: int) -> None:
+    """Raise ValueError for a row of more tokens than the longest that a model was made for."""
+    if L > length:
+        raise ValueError(
+            f"a row of {L} tokens is longer than the {length} positions of the model "
+            "(model.length). Rotary positions have no table: a larger model.length needs no new "
+            "parameters, but train on such rows before you rely on them"
+        )
+
+
 def make_rotation(positions_BL: jax.Array, head_width: int, base: float) -> Rotation:
     """Return the rotation by position / base^(2i/K) of pair i (section 3.4.2, equation 15).
 

@@ -43,16 +43,20 @@ class Layout(NamedTuple):
 class JoinLayout(NamedTuple):
     """Several of our leaves in one of their tensors, in the order of the rule's paths.
 
-    layout: the layout of each leaf alone.
+    layout: the layout of each leaf alone, or one for each.
     axis: the axis of their tensor along which the leaves are concatenated.
     interleave: an axis of ours, counted from the end, whose entries alternate along `axis`: the
       first entry of every leaf, then the second of every leaf, and so on. -2 of [D, H, K] and of
       [H, K] fuses per head, as GPT-NeoX does. In `axis` of one leaf it is the slowest axis.
     """
 
-    layout: Layout
+    layout: Layout | tuple[Layout, ...]
     axis: int = 0
     interleave: int | None = None
+
+    def list_layouts(self, num_leaves: int) -> tuple[Layout, ...]:
+        """Return the layout of each leaf."""
+        return (self.layout,) * num_leaves if isinstance(self.layout, Layout) else self.layout
 
     def export_tensors(self, leaves: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
         """Return their tensors [1] of our leaves.
@@ -60,7 +64,8 @@ class JoinLayout(NamedTuple):
         Raises:
           ValueError: the shapes of the leaves do not fit together.
         """
-        tensors = [self.layout.theirs(leaf) for leaf in leaves]
+        layouts = self.list_layouts(len(leaves))
+        tensors = [layout.theirs(leaf) for layout, leaf in zip(layouts, leaves, strict=True)]
         groups = _num_groups(self.interleave, [leaf.shape for leaf in leaves])
         return (_join_along(tensors, self.axis, groups),)
 
@@ -69,9 +74,16 @@ class JoinLayout(NamedTuple):
     ) -> tuple[np.ndarray, ...]:
         """Return our leaves, of the given shapes, of their tensors [1]."""
         (tensor,) = tensors
-        sizes = [self.layout.theirs(make_placeholder(shape)).shape[self.axis] for shape in shapes]
+        layouts = self.list_layouts(len(shapes))
+        wholes = [
+            layout.theirs(make_placeholder(shape))
+            for layout, shape in zip(layouts, shapes, strict=True)
+        ]
+        sizes = [whole.shape[self.axis] for whole in wholes]
         parts = _split_along(tensor, sizes, self.axis, _num_groups(self.interleave, shapes))
-        return tuple(map(self.layout.ours, parts, shapes))
+        return tuple(
+            layout.ours(part, shape) for layout, part, shape in zip(layouts, parts, shapes)
+        )
 
 
 class SplitLayout(NamedTuple):

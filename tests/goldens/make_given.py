@@ -63,6 +63,10 @@ MODERNBERT = dict(
     vocab_size=64, hidden_size=16, num_hidden_layers=6, num_attention_heads=2, intermediate_size=24, max_position_embeddings=48,
     local_attention=8, pad_token_id=0, bos_token_id=2, eos_token_id=3, cls_token_id=2, sep_token_id=3,
 )  # fmt: skip
+EUROBERT = dict(
+    vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
+    max_position_embeddings=48, pad_token_id=0, bos_token_id=2, eos_token_id=3, mask_token_id=4,
+)  # fmt: skip
 LABELS = dict(num_labels=3, classifier_dropout=0.0, problem_type="single_label_classification")
 ELECTRA = BERT | dict(embedding_size=12)
 
@@ -98,6 +102,7 @@ def make_models():
         "xlnet": {"": hf.XLNetLMHeadModel(hf.XLNetConfig(**XLNET))},
         "reformer": {"": hf.ReformerModelWithLMHead(hf.ReformerConfig(**REFORMER))},
         "modernbert": {"": hf.ModernBertForMaskedLM(hf.ModernBertConfig(**MODERNBERT))},
+        "eurobert": {"": hf.EuroBertForMaskedLM(hf.EuroBertConfig(**EUROBERT))},
         "gpt": {"": hf.OpenAIGPTLMHeadModel(hf.OpenAIGPTConfig(**GPT, vocab_size=64))},
         "gpt2": {
             "": hf.GPT2LMHeadModel(

@@ -55,6 +55,8 @@ SIZES = {
 
 SIZES["teacher"] = fit_sizes(VitConfig, SIZES)
 TINY = {name: fit_sizes(family.config, SIZES) for name, family in FAMILIES.items()}
+# Two groups of two query heads, whose width is even.
+TINY["eurobert"] = dataclasses.replace(TINY["eurobert"], num_heads=4, num_key_heads=2)
 # A first layer, two groups of a local and a global one, and a local one.
 TINY["modernbert"] = dataclasses.replace(TINY["modernbert"], depth=6, global_every=2)
 

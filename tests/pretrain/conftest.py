@@ -29,6 +29,7 @@ from models.config.deep_averaging import DeepAveragingConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.elmo import ElmoConfig
+from models.config.eurobert import EuroBertConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
@@ -37,6 +38,7 @@ from models.config.linformer import LinformerConfig
 from models.config.lstm_lm import LstmLmConfig
 from models.config.modernbert import ModernBertConfig
 from models.config.music_transformer import MusicTransformerConfig
+from models.config.neobert import NeoBertConfig
 from models.config.recurrent_encoder import RecurrentEncoderConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
@@ -65,6 +67,7 @@ ALBERT, ROBERTA, XLNET = make_tiny(AlbertConfig), make_tiny(RobertaConfig), make
 TRANSFORMER, SEQ2SEQ_LSTM = make_tiny(TransformerConfig), make_tiny(Seq2SeqLstmConfig, mlp=24)
 DISTILBERT = make_tiny(DistilBertConfig, teacher_depth=4)
 MODERNBERT = make_tiny(ModernBertConfig, depth=5, window=8)
+EUROBERT, NEOBERT = make_tiny(EuroBertConfig, num_key_heads=4), make_tiny(NeoBertConfig)
 LINFORMER = make_tiny(LinformerConfig, rank=8)
 ELECTRA = make_tiny(ElectraConfig, generator_width=16, generator_num_heads=4, generator_mlp=32)
 MUSIC_TRANSFORMER = make_tiny(MusicTransformerConfig, max_distance=20)
@@ -137,6 +140,12 @@ RUNS = {
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
     "modernbert": make_tiny_run(MODERNBERT, MaskedLm(length=32, max_predictions=6)),
+    "eurobert": make_tiny_run(EUROBERT, MaskedLm(length=32, max_predictions=6, masks_only=True)),
+    # its keys are not sharded
+    "eurobert_one_key": make_tiny_run(
+        dataclasses.replace(EUROBERT, num_key_heads=1), MaskedLm(length=32, max_predictions=6)
+    ),
+    "neobert": make_tiny_run(NEOBERT, MaskedLm(length=32, max_predictions=6)),
     "roberta": make_tiny_run(ROBERTA, MaskedLm(length=32, max_predictions=6, rows="sentences")),
     "linformer": make_tiny_run(LINFORMER, MaskedLm(length=32, max_predictions=6, rows="documents")),
     "linformer_unshared": make_tiny_run(

@@ -40,6 +40,7 @@ OBJECTIVES = {
     "joined": MaskedLm(length=22, max_predictions=4, rows="windows"),
     "sentences": MaskedLm(length=42, max_predictions=6, rows="sentences"),
     "packed": MaskedLm(length=48, max_predictions=7, rows="packed"),
+    "masks alone": MaskedLm(length=48, max_predictions=9, mask_rate=0.2, masks_only=True),
     "words": MaskedLm(length=22, max_predictions=4, whole_words=True, rows="documents"),
     "pairs": SentencePair(length=30, max_predictions=5),
     "spans": SpanCorruption(inputs=40),

@@ -334,3 +334,20 @@ def test_a_vocabulary_without_mask_is_refused(t5_vocabulary, vocabulary):
         MaskedLm().check_vocabulary(t5_vocabulary)
     MaskedLm().check_vocabulary(vocabulary)
     MaskedLm(length=512, max_predictions=77).check_vocabulary(vocabulary)
+
+
+def test_every_masked_token_can_become_the_mask(vocabulary):
+    """The tokens are the same that the other shares choose, and none stays or becomes another."""
+    rows = np.random.default_rng(0).integers(5, vocabulary.size, (40, 32)).astype(np.int32)
+    keys, found = hashing.derive_keys(3, np.arange(40)), []
+    for masks_only in (False, True):
+        objective = MaskedLm(length=32, max_predictions=9, mask_rate=0.2, masks_only=masks_only)
+        masked = rows.copy()
+        masker = Masker(objective, vocabulary, shares=objective.shares)
+        batch = masker(masked, np.ones(rows.shape, bool), keys)
+        found.append(batch["masked_positions"])
+    np.testing.assert_array_equal(*found)
+    is_chosen = np.zeros(rows.shape, bool)
+    used = batch["label_weights"] == 1
+    is_chosen[np.nonzero(used)[0], batch["masked_positions"][used]] = True
+    np.testing.assert_array_equal(masked, np.where(is_chosen, vocabulary.mask, rows))

@@ -81,7 +81,10 @@ def test_transformers_has_the_same_tensors(name, head, tiny_configs):
     config, params = make_headed(name, head, tiny_configs)
     tensors = fine_tuned.to_hf(config, params)
     described = fine_tuned.to_hf_config(config, make_vocabulary(config))
-    kind = getattr(transformers, described["architectures"][0])
+    (architecture,) = described["architectures"]
+    if not hasattr(transformers, architecture):
+        pytest.skip(f"transformers {transformers.__version__} has no {architecture}")
+    kind = getattr(transformers, architecture)
     settings = kind.config_class.from_dict(described)
     with torch.device("meta"):
         theirs = kind(settings)

@@ -17,11 +17,13 @@ from models.config.bart import BartConfig
 from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
+from models.config.eurobert import EuroBertConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import TaggerConfig
 from models.config.modernbert import ModernBertConfig
+from models.config.neobert import NeoBertConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
@@ -56,6 +58,8 @@ BERT, GPT, GPT2 = make_tiny(BertConfig), make_tiny(GptConfig, mlp=24), make_tiny
 T5 = make_tiny(T5Config, num_heads=2, head_width=4, buckets=8, max_distance=20)
 ALBERT = make_tiny(AlbertConfig, embedding=4, depth=3)
 MODERNBERT = make_tiny(ModernBertConfig, depth=6)
+EUROBERT = make_tiny(EuroBertConfig, width=8, num_heads=4, num_key_heads=2, depth=3)
+NEOBERT = make_tiny(NeoBertConfig, width=12, depth=3, mlp=8)
 ROBERTA, BART = make_tiny(RobertaConfig, first_position=1), make_tiny(BartConfig, start=1)
 ELECTRA = make_tiny(
     ElectraConfig, embedding=4, generator_width=3, generator_num_heads=1, generator_mlp=2
@@ -78,6 +82,7 @@ REFORMER = make_tiny(
 CASES = {
     **dict(albert=ALBERT, bart=BART, bert=BERT, distilbert=DISTILBERT, electra=ELECTRA),
     **dict(gpt=GPT, gpt2=GPT2, modernbert=MODERNBERT, reformer=REFORMER, roberta=ROBERTA),
+    **dict(eurobert=EUROBERT, neobert=NEOBERT),
     **dict(t5=T5, transformer=TRANSFORMER, transformer_xl=XL, xlnet=XLNET),
     "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
     "gpt2 embeddings": dataclasses.replace(GPT2, embedding_dropout=0.0),
@@ -103,7 +108,7 @@ ADDED = (
     r"^(final_logits_bias|lm_head\.bias|transformer\.pos_emb\.inv_freq"
     r"|generator/electra\.embeddings\..*|transformer\.layers\.\d\.dec_attn\.r_[wr]_bias)$"
 )
-VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
+VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3, mask=4)
 
 
 def random_params(config, seed=0):
