@@ -19,7 +19,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import statistics
 import sys
 from collections.abc import Sequence
@@ -29,8 +28,8 @@ from typing import Any
 import jax
 
 from benchmarks.cached_results import require_settings
+from benchmarks.equal_time import EqualTime, make_environment
 from benchmarks.harness import (
-    MALLOC_ENVIRONMENT,
     duration,
     format_command,
     format_title,
@@ -49,7 +48,7 @@ from benchmarks.papers.classifiers import (
     train_floor,
 )
 from benchmarks.papers.ladder_models import RUNGS, STEP_TOKENS, VOCAB, list_overrides
-from benchmarks.program_turns import ProgramTurn, read_heldout_loss, run_to_end, take_turns
+from benchmarks.program_turns import read_heldout_loss, run_to_end
 from benchmarks.results_pages import add_result
 
 NAME = "ladder"
@@ -85,75 +84,9 @@ def write_words(books: pathlib.Path, output: pathlib.Path) -> None:
                     file.write(json.dumps({"text": "\n".join(words)}) + "\n")
 
 
-def make_environment(folder: pathlib.Path) -> dict[str, str]:
-    """Return the environment variables of every training."""
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
-    return MALLOC_ENVIRONMENT | cache
-
-
-def start_measuring(name: str, folder: pathlib.Path) -> ProgramTurn:
-    """Start a training, stopped, of which the speed is measured."""
-    workdir = folder / f"{name}_speed"
-    shutil.rmtree(workdir, ignore_errors=True)  # of an earlier command
-    train = [sys.executable, "-m", "pretrain", "train", RUNGS[name].config, "--workdir", workdir]
-    return ProgramTurn(
-        [*train, *list_overrides(RUNGS[name], folder, 1_000_000)],
-        workdir / "metrics.jsonl",
-        "loss",
-        make_environment(folder),
-        folder / f"{name}_speed.log",
-    )
-
-
-def measure_rates(names: Sequence[str], folder: pathlib.Path, seconds: float) -> dict[str, float]:
-    """Return the steps a second of each model, which train in turns.
-
-    Those before the first loss in the file, and compilation with them, are not counted.
-
-    Raises:
-      RuntimeError: a model did not train for long enough.
-    """
-    scores = take_turns(
-        {name: partial(start_measuring, name, folder) for name in names}, seconds, seconds / 8
-    )
-    for name, rows in scores.items():
-        if not rows or rows[-1][0] <= rows[0][0]:
-            raise RuntimeError(
-                f"{name} did not report two losses, one after the other, in its turns: "
-                f"give --measure above {seconds:g}"
-            )
-    return {
-        name: (rows[-1][1] - rows[0][1]) / (rows[-1][0] - rows[0][0])
-        for name, rows in scores.items()
-    }
-
-
-def find_steps(names: Sequence[str], folder: pathlib.Path, args: argparse.Namespace) -> Any:
-    """Return {name: steps of pretraining}, which `FOLDER/steps.json` has from then on.
-
-    Models that are added later are measured next to the reference, whose steps do not change.
-    """
-    path = folder / "steps.json"
-    steps = json.loads(path.read_text()) if path.exists() else {}
-    if missing := [name for name in names if name not in steps]:
-        rates = measure_rates(
-            list({REFERENCE: None, **dict.fromkeys(missing)}), folder, args.measure
-        )
-        steps.setdefault(REFERENCE, round(60 * args.minutes * rates[REFERENCE]))
-        scale = steps[REFERENCE] / rates[REFERENCE]
-        steps |= {name: round(scale * rates[name]) for name in missing}
-        path.write_text(json.dumps(steps))
-    return steps
-
-
-def pretrain_model(name: str, folder: pathlib.Path, steps: int) -> None:
-    """Train a model on the books unless it is trained."""
-    workdir = folder / name
-    if not (workdir / "finished").exists():
-        words = ["train", RUNGS[name].config, "--workdir", workdir]
-        words += list_overrides(RUNGS[name], folder, steps)
-        run_to_end([sys.executable, "-m", "pretrain", *words], make_environment(folder))
-        (workdir / "finished").touch()
+def list_words(folder: pathlib.Path, name: str, steps: int) -> list[str]:
+    """Return the configuration and the overrides of a model's pretraining."""
+    return [RUNGS[name].config, *list_overrides(RUNGS[name], folder, steps)]
 
 
 def fine_tune(
@@ -278,9 +211,10 @@ def main() -> None:
         require_settings(folder / "settings.json", settings, (folder / "steps.json").exists())
         for kind in {RUNGS[name].store for name in (REFERENCE, *args.models)}:
             prepare_books(books, folder, kind)
-        steps = find_steps(args.models, folder, args)
+        trainings = EqualTime(folder, partial(list_words, folder), REFERENCE)
+        steps = trainings.find_steps(args.models, args.minutes, args.measure)
     for name in args.models:
-        pretrain_model(name, folder, steps[name])
+        trainings.pretrain_model(name, folder / name, steps[name])
         print(
             f"{name}: {steps[name]:,} steps, {read_heldout_loss(folder / name):.3f} nats",
             flush=True,

@@ -19,6 +19,20 @@ CASES = {
         4,
     ),
     "gpt2": ("gpt2", {}, 4, 1),
+    # 17 million parameters each, with 50,368 ids; without dropout
+    "bert_17m": (
+        "bert",
+        {"vocab": 50368, "width": 256, "depth": 5, "num_heads": 4, "mlp": 1024}
+        | {"dropout": 0.0, "attention_dropout": 0.0},
+        32,
+        8,
+    ),
+    "ettin_17m": (
+        "modernbert",
+        {"width": 256, "depth": 7, "num_heads": 4, "mlp": 384, "dropout": 0.0},
+        32,
+        8,
+    ),
     "vit_ti": ("vit", {"width": 192, "num_heads": 3, "mlp": 768}, 16, 16),
     "vit_s": ("vit", {"width": 384, "num_heads": 6, "mlp": 1536}, 8, 8),
 }
@@ -56,8 +70,8 @@ def make_batch(family: str, length: int, rows: int) -> dict[str, np.ndarray]:
     ones = lambda *shape: np.ones(shape, np.float32)  # noqa: E731
     valid = np.ones((rows, length), bool)
     match family:
-        case "bert":
-            P = -(-length * 15 // 100)
+        case "bert" | "modernbert":
+            P = -(-length * (30 if family == "modernbert" else 15) // 100)
             positions_BL = np.tile(np.arange(length, dtype=np.int32), (rows, 1))
             positions_BP = np.sort(rng.permuted(positions_BL, axis=1)[:, :P], axis=1)
             return {
@@ -86,4 +100,4 @@ def make_batch(family: str, length: int, rows: int) -> dict[str, np.ndarray]:
                 "row_weights": ones(rows),
             }
         case _:
-            raise ValueError(f"family {family!r}: expected bert, t5, gpt2 or vit")
+            raise ValueError(f"family {family!r}: expected bert, modernbert, t5, gpt2 or vit")

@@ -27,15 +27,22 @@ def make_config(case: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) 
     from data.objectives import CausalLm, ImageClassification, MaskedLm, SpanCorruption
     from models.config.bert import BertConfig
     from models.config.gpt2 import Gpt2Config
+    from models.config.modernbert import ModernBertConfig
     from models.config.t5 import T5Config
     from models.config.vit import VitConfig
     from pretrain.config import AdamW, Run, Train
 
-    models = {"bert": BertConfig, "t5": T5Config, "gpt2": Gpt2Config, "vit": VitConfig}
+    models = {
+        "bert": BertConfig,
+        "modernbert": ModernBertConfig,
+        "t5": T5Config,
+        "gpt2": Gpt2Config,
+        "vit": VitConfig,
+    }
     model = models[case["family"]](**case["model"])
     length = case["length"]
     match case["family"]:
-        case "bert":
+        case "bert" | "modernbert":
             objective = MaskedLm(
                 length=length, max_predictions=shapes["masked_positions"][1], rows="documents"
             )
@@ -46,7 +53,7 @@ def make_config(case: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) 
         case "vit":
             objective = ImageClassification()
         case family:
-            raise ValueError(f"family {family!r}: expected bert, t5, gpt2 or vit")
+            raise ValueError(f"family {family!r}: expected bert, modernbert, t5, gpt2 or vit")
     data = Data(objective=objective, store="none", batch_size=case["rows"])
     return Run(
         model=model,

@@ -31,6 +31,7 @@ from benchmarks.harness import answer_messages, measure_peak_memory, reset_peak_
 WAYS = ("trainer", "trainer_compiled", "tuned", "compiled")
 MODEL_CLASSES = {
     "bert": "BertForMaskedLM",
+    "modernbert": "ModernBertForMaskedLM",
     "t5": "T5ForConditionalGeneration",
     "gpt2": "GPT2LMHeadModel",
     "vit": "ViTForImageClassification",
@@ -61,6 +62,7 @@ def make_inputs(
             "labels": "labels",
         },
         "bert": {"attention_mask": "attention_mask"},
+        "modernbert": {"attention_mask": "attention_mask"},
     }
     inputs = {
         name: torch.tensor(batch[key].astype(np.int64))
@@ -108,8 +110,8 @@ def make_model_loss(model: Any) -> Callable[[dict[str, torch.Tensor]], torch.Ten
 def make_tuned_loss(
     family: str, model: Any, batch: Mapping[str, np.ndarray], device: str
 ) -> Callable[[dict[str, torch.Tensor]], torch.Tensor]:
-    """Return a loss, a function of the model's inputs; BERT's has masked positions only."""
-    if family != "bert":
+    """Return a loss, a function of the model's inputs; an encoder's has masked positions only."""
+    if family not in ("bert", "modernbert"):
         return make_model_loss(model)
     rows, length = batch["token_ids"].shape
     flat_BP = np.arange(rows)[:, None] * length + batch["masked_positions"]
@@ -117,10 +119,11 @@ def make_tuned_loss(
     targets = torch.tensor(batch["labels"].ravel().astype(np.int64)).to(device)
 
     def compute_loss(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        states = model.bert(
+        states = model.base_model(
             input_ids=inputs["input_ids"], attention_mask=inputs.get("attention_mask")
         )[0]
-        scores = model.cls(states.reshape(-1, states.shape[-1])[flat_positions])
+        states = states.reshape(-1, states.shape[-1])[flat_positions]
+        scores = model.cls(states) if family == "bert" else model.decoder(model.head(states))
         return torch.nn.functional.cross_entropy(scores.float(), targets)
 
     return compute_loss

@@ -26,6 +26,8 @@ WRONG = {
     "papers.byte_models {none} --models dense": "TEXT: {none}: no such file",
     "papers.ladder --corpora {empty} --folder {new}": "--corpora: {empty}/books/train: no such file",
     "papers.ladder --corpora {empty} --folder {new} --minutes -1": "--minutes: -1 is not above 0",
+    "papers.encoder_shapes --corpora {empty} --folder {new}": "--corpora: {empty}/books/train: no such file",
+    "papers.encoder_shapes --corpora {empty} --folder {new} --shapes oval": "argument --shapes: ",
     "papers.seq2seq {empty} --work {new}": "corpus: {empty}/train.en: no such file",
     "papers.translate {empty} --work {new}": "corpus: {empty}/train.en: no such file",
     "papers.image_distillation --images {empty} --runs {new}": "--images: {empty}/train.npz: no such file",

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.equal_time import EqualTime
 from benchmarks.papers import ladder
 
 pytestmark = pytest.mark.fast
@@ -11,7 +12,7 @@ def test_the_store_of_the_reference_is_prepared_too(tmp_path, monkeypatch):
     prepared, measured = [], []
     monkeypatch.setattr(ladder, "prepare_books", lambda _, __, kind: prepared.append(kind))
 
-    def measure_rates(names, folder, seconds):
+    def measure_rates(self, names, seconds):
         measured.extend(names)
         raise RuntimeError("enough")
 
@@ -20,16 +21,9 @@ def test_the_store_of_the_reference_is_prepared_too(tmp_path, monkeypatch):
     (books / "a.jsonl").touch()
     (tmp_path / "cls_sentconv").mkdir()
     (tmp_path / "cls_sentconv" / "mr.jsonl").touch()
-    monkeypatch.setattr(ladder, "measure_rates", measure_rates)
+    monkeypatch.setattr(EqualTime, "measure_rates", measure_rates)
     words = ["--corpora", str(tmp_path), "--folder", str(tmp_path / "new")]
     monkeypatch.setattr("sys.argv", ["ladder.py", *words, "--models", "elmo", "--sets", "MR"])
     with pytest.raises((SystemExit, RuntimeError)):
         ladder.main()
     assert measured == ["bert", "elmo"] and sorted(prepared) == ["store", "words"]
-
-
-@pytest.mark.parametrize("rows", [[], [(3.0, 10, 5.0)], [(3.0, 10, 5.0), (3.0, 20, 5.0)]])
-def test_a_speed_that_cannot_be_measured_asks_for_more_time(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(ladder, "take_turns", lambda *_: {"elmo": rows})
-    with pytest.raises(RuntimeError, match="elmo did not .* give --measure above 2"):
-        ladder.measure_rates(["elmo"], tmp_path, 2.0)
