@@ -38,9 +38,9 @@ def open_bytes(path: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], Calla
 
 
 def refuse_head(head: bytes, path: Any, takes_text: bool = False) -> None:
-    """Raise ValueError if the unpacked first bytes of a file are not of text in UTF-8.
+    """Raise ValueError if a file that begins with these unpacked bytes is no text in UTF-8.
 
-    takes_text: whether formats of others that are text, such as FASTA, are read as they are.
+    takes_text: whether other formats that are text, such as FASTA, are read as they are.
     """
     refuse_other_format(head, path, takes_text)
     if encoding := find_wide_encoding(head):

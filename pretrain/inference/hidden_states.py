@@ -65,7 +65,7 @@ def select_combinations(names: Iterable[str], depth: int) -> dict[str, Combine]:
         elif name in COMBINATIONS:
             if depth < COMBINATIONS[name].min_layers:
                 raise ValueError(
-                    f"--layers {name} is of {COMBINATIONS[name].min_layers} layers; the model has "
+                    f"--layers {name} needs {COMBINATIONS[name].min_layers} layers; the model has "
                     f"{depth}"
                 )
             picks[name] = COMBINATIONS[name].combine

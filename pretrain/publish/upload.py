@@ -78,8 +78,8 @@ class Pushed:
 def check_target(target: Target) -> None:
     """Raise HubError or ValueError if a model cannot be uploaded to a repository; send nothing.
 
-    It takes the token, its owner, and a repository that exists into account. An export takes
-    minutes, so this precedes it.
+    It looks at the token, its owner, and the repository if it exists. An export takes minutes, so
+    check first.
     """
     place = target.repository
     api = _open_api(place)
@@ -90,7 +90,7 @@ def check_target(target: Target) -> None:
             _check_remote_files(place, info)
         return
     if target.as_pull_request:
-        raise HubError(f"{place}: there is no such repository, so none that gets a pull request")
+        raise HubError(f"{place}: there is no such repository, so a pull request has no target")
     known = {name.lower(): name for name in (owner.name, *owner.organisations)}
     if namespace.lower() not in known and not owner.is_fine_grained:
         raise HubError(
@@ -179,7 +179,7 @@ def _find_commit(
         with naming_hub_errors(target.repository):
             head = api.model_info(target.repository, revision=target.branch).sha
     except HubError as second:
-        raise HubError(f"{error}. Whether a commit was made is not known: {second}") from error
+        raise HubError(f"{error}. It is unknown whether a commit was made: {second}") from error
     if head == parent or target.as_pull_request:
         return ""
     try:

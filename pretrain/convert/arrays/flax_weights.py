@@ -122,7 +122,7 @@ def read_msgpack(path: pathlib.Path) -> Any:
 
 
 def read_extension(code: int, content: bytes) -> StoredArray:
-    """Return an array of a msgpack file; raise ValueError for any other extension, or a damage."""
+    """Return an array of a msgpack file; raise ValueError for anything else."""
     if code != ARRAY_CODE:
         raise ValueError(f"it holds an extension type {code}; only arrays are read")
     found = msgpack.unpackb(content, raw=True, max_array_len=MAX_DIMS)

@@ -23,7 +23,7 @@ class KernelCandidate(NamedTuple):
     """A kernel that would compute a call if it were trusted.
 
     Attributes:
-      call: the shapes of the call, as of `cut_call`.
+      call: its shapes, cut to a few rows of one device (`cut_call`).
     """
 
     kernel: AttentionKernel
@@ -38,8 +38,8 @@ class RememberedTrust:
       verdicts: {file name of a key: verdict}.
       candidates: {file name of a key: candidate} of all kernels that could compute a call.
       unknown: {description of a call: its candidates without a verdict, the preferred one first}.
-      refusals: lines on the kernels that are not trusted with a call, as the keys.
-      is_decided: whether what is unknown stays unknown: the memory is read no more.
+      refusals: lines on the kernels that are not trusted with a call, an ordered set.
+      is_decided: whether all comparisons are made; then the memory is not read again.
     """
 
     def __init__(self, memory: TrialMemory, device: Any) -> None:

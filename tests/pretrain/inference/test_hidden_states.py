@@ -298,6 +298,6 @@ def test_unsupported_layers_and_poolings_are_refused():
     )
     with pytest.raises(ValueError, match="--pooling cls: a text of Gpt2Config does not begin with"):
         extract_states(gpt2, pooling="cls")
-    with pytest.raises(ValueError, match="--layers sum_last_four is of 4 layers; the model has 2"):
+    with pytest.raises(ValueError, match="--layers sum_last_four needs 4 layers; the model has 2"):
         extract_states(gpt2, ["sum_last_four"])
     assert extract_states(gpt2, pooling="word", texts=TEXTS[:1]).arrays["last"].shape == (3, 16)

@@ -192,7 +192,7 @@ def test_a_commit_whose_answer_is_lost_is_found(hub, exported):
     assert pushed.commit == hub.repositories["ann/old"].refs["main"]
     assert pushed.url == f"{hub.url}/ann/old/commit/{pushed.commit}"
     hub.hooks["/commit/"] = lambda: setattr(hub, "lost", ".")
-    with pytest.raises(HubError, match="Whether a commit was made is not known: ann/old: http"):
+    with pytest.raises(HubError, match="It is unknown whether a commit was made: ann/old: http"):
         push_folder(exported, Target("ann/old"))
 
 
