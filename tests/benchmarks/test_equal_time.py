@@ -21,7 +21,7 @@ def test_a_speed_that_cannot_be_measured_asks_for_more_time(rows, tmp_path, monk
         EqualTime(tmp_path, list_words, "bert").measure_rates(["elmo"], 2.0)
 
 
-def test_steps_are_in_proportion_to_rates_and_the_first_are_kept(tmp_path, monkeypatch):
+def test_steps_follow_rates_and_a_reference_stays(tmp_path, monkeypatch):
     asked = []
 
     def measure_rates(self, names, seconds):
