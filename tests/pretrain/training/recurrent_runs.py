@@ -9,8 +9,9 @@ import time
 
 import jax
 
+from data.config import Data
 from models import build
-from pretrain.config import Mesh, to_json
+from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Run, Train, to_json
 from pretrain.mesh.sharding import BATCH, make_mesh
 from pretrain.training.program import make_program
 from pretrain.workdir import metrics_file
@@ -18,11 +19,23 @@ from pretrain.workdir.checkpoints import Checkpoints
 from tests import forks
 
 
-def run_steps(run, stream, mesh=None, microbatches=1, count=3):
-    """Return the state after so many steps without dropout, on one device or on a mesh."""
+def make_run(model, objective, store, samples=0, steps=12):
+    """Return a run of rows of a store (a path) that evaluates and saves a few times."""
+    return Run(
+        model=model,
+        data=Data(objective=objective, store=str(store), batch_size=8),
+        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2, epsilon=1e-4),
+        train=Train(steps=steps, compute_dtype="float32"),
+        evaluate=Evaluate(every=6, samples=samples),
+        checkpoint=Checkpoint(every=4, keep=10),
+    )
+
+
+def run_steps(run, stream, mesh=None, microbatches=1, count=3, dropout=0.0):
+    """Return the state after so many steps, on one device or on a mesh."""
     run = dataclasses.replace(
         run,
-        model=dataclasses.replace(run.model, dropout=0.0),
+        model=dataclasses.replace(run.model, dropout=dropout),
         train=dataclasses.replace(run.train, microbatches=microbatches),
     )
     mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
@@ -38,9 +51,9 @@ def run_steps(run, stream, mesh=None, microbatches=1, count=3):
         return jax.device_get(state)
 
 
-def train_run(path, workdir, popen=False):
-    command = [sys.executable, "-m", "pretrain", "train", str(path), "--workdir", str(workdir)]
-    options = {"env": os.environ | {"JAX_NUM_CPU_DEVICES": "1"}}
+def train_run(path, workdir, *words, popen=False, devices=1, program="pretrain"):
+    command = [sys.executable, "-m", program, "train", str(path), "--workdir", str(workdir), *words]
+    options = {"env": os.environ | {"JAX_NUM_CPU_DEVICES": str(devices)}}
     if popen:
         return forks.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
     done = forks.run(command, capture_output=True, text=True, **options)
@@ -61,19 +74,20 @@ def await_checkpoint(process, workdir):
         time.sleep(0.005)
 
 
-def check_killed_run(run, folder):
-    """Kill a run after its sixth step, continue it, and compare its end with another's.
+def check_killed_run(run, folder, *words, **options):
+    """Kill a run after its sixth step, continue it, and compare its end with another's; return the
+    record of that end.
 
     The memory of a model with a state is compared too.
     """
     path = folder / "run.json"
     path.write_text(to_json(run))
-    train_run(path, folder / "whole")
-    process = train_run(path, folder / "killed", popen=True)
+    train_run(path, folder / "whole", *words, **options)
+    process = train_run(path, folder / "killed", *words, popen=True, **options)
     await_checkpoint(process, folder / "killed")
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert "continuing after step " in train_run(path, folder / "killed")
+    assert "continuing after step " in train_run(path, folder / "killed", *words, **options)
     records = []
     for name in ("whole", "killed"):
         with Checkpoints(folder / name, read_only=True) as checkpoints:
@@ -83,3 +97,4 @@ def check_killed_run(run, folder):
     carried = {path.split("/")[0] for path in records[0]["variables"]}
     assert carried == {*getattr(build(run.model), "collections", ())}
     assert bool(carried) == getattr(run.model, "keeps_state", False)
+    return records[1]

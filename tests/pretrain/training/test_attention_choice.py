@@ -32,6 +32,7 @@ from pretrain.settings.overrides import ConfigError
 from pretrain.training.continuation import check_workdir
 from pretrain.training.program import make_program
 from pretrain.workdir.workdir import Workdir
+from tests.command import split_words
 from tests.pretrain.conftest import RUNS
 
 ROWS_ON_A_CPU = AttentionKernel(
@@ -170,13 +171,9 @@ def test_a_run_prints_and_records_what_computes_attention(configs, tmp_path, cap
 
 
 def test_train_refuses_a_kernel_before_it_makes_a_workdir(configs, tmp_path, capsys):
-    words = [
-        "train",
-        str(configs["bert"]),
-        "--workdir",
-        str(tmp_path / "run"),
-        "train.attention=splash",
-    ]
+    words = split_words(
+        f"train {configs['bert']} --workdir {tmp_path / 'run'} train.attention=splash"
+    )
     assert main(words) == 2
     error = capsys.readouterr().err
     assert "train.attention=splash needs a TPU, and this run is on a CPU" in error

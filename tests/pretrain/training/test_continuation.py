@@ -46,12 +46,8 @@ def test_a_moved_schedule_is_reported_with_both_rates(run):
         (now, None, 8),
         (now, before, 0),
         (with_steps(run, 20, decay_steps=10), with_steps(run, 10, decay_steps=10), 8),
-        (
-            with_steps(run, 20, decay="inverse_square_root"),
-            with_steps(run, 10, decay="inverse_square_root"),
-            8,
-        ),
-    ):
+        (with_steps(run, 20, decay="inverse_square_root"), with_steps(run, 10, decay="inverse_square_root"), 8),
+    ):  # fmt: skip
         assert continuation.describe_schedule(one, other, start) == []
 
 

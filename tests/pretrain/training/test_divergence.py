@@ -30,6 +30,7 @@ from pretrain.training.state import create_state
 from pretrain.training.step import make_train_step
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
+from tests.command import split_words
 from tests.pretrain.compiling import AS_USERS_DO
 
 # ---- one step, of a model small enough to be compiled at once -----------------
@@ -389,14 +390,9 @@ def test_without_end_the_run_ends(configs, tmp_path, poisoned_feed, capsys):
     from pretrain.__main__ import main
 
     poisoned_feed(set(range(6, 99)))
-    words = [
-        "train",
-        str(configs["bert"]),
-        "--workdir",
-        str(tmp_path / "run"),
-        "guard.patience=3",
-        "evaluate.every=0",
-    ]
+    words = split_words(
+        f"train {configs['bert']} --workdir {tmp_path / 'run'} guard.patience=3", "evaluate.every=0"
+    )
     assert main(words) == 1
     errors = capsys.readouterr().err
     assert "from the parameters of step 4 with the data that follow step 8" in errors

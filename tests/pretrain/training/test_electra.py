@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.electra import ElectraConfig
+from tests.pretrain.workdirs import draw_params
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert.read_write import open_model, write_model
@@ -29,23 +30,9 @@ TEXT = [
     "Whoever reads the words before a gap and behind it can often tell what stood there.",
 ] * 8
 CONFIG = ElectraConfig(
-    vocab=128,
-    length=40,
-    embedding=8,
-    width=16,
-    depth=2,
-    num_heads=2,
-    mlp=24,
-    generator_width=8,
-    generator_num_heads=1,
-    generator_mlp=12,
-)
-
-
-def make_noisy_params(config):
-    rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
-    return jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), shapes)
+    vocab=128, length=40, embedding=8, width=16, depth=2, num_heads=2, mlp=24,
+    generator_width=8, generator_num_heads=1, generator_mlp=12,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +42,7 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def params():
-    return make_noisy_params(CONFIG)
+    return draw_params(CONFIG)
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +175,7 @@ def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_impo
     config, weights, place = CONFIG, params, exported
     if wide:
         config = dataclasses.replace(CONFIG, embedding=16, scan=False)
-        weights, place = make_noisy_params(config), tmp_path / "wide"
+        weights, place = draw_params(config), tmp_path / "wide"
         write_model(place, config, weights, vocabulary)
     valid = np.arange(12) < 12 - 3 * np.arange(3)[:, None]
     ids = np.where(

@@ -1,4 +1,4 @@
-"""ELMo in training: both states on meshes, with micro-batches and samples, after a kill."""
+"""ELMo in training: both states on lanes, and samples. Meshes and kills: test_meshes_and_kills.py."""
 
 import dataclasses
 
@@ -6,19 +6,16 @@ import jax
 import numpy as np
 import pytest
 
-from data.config import Data
 from data.objectives import BidirectionalLm
 from data.pipeline import Stream
 from data.store.small_store import write_store
 from data.vocabulary.word_level import make_word_vocabulary
 from models import build
 from models.config.elmo import ElmoConfig
-from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 from pretrain.training.losses import find_loss
 from tests.pretrain.conftest import make_texts
-from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
+from tests.pretrain.training.recurrent_runs import make_run, run_steps
 
-LENGTH, ROWS, STEPS = 6, 8, 12
 MODEL = ElmoConfig(
     vocab=20,
     width=8,
@@ -31,60 +28,33 @@ MODEL = ElmoConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    """Return a store of words of which some are no targets."""
+def write_words(folder):
+    """Write a store of words of which some are no targets."""
     texts = make_texts(300)
     vocabulary = make_word_vocabulary(texts)
     assert vocabulary.size > MODEL.vocab
     encoded = vocabulary.encode_batch(texts)
     documents = [encoded[i : i + 3] for i in range(0, 300, 3)]
-    folder = tmp_path_factory.mktemp("words") / "store"
     return write_store(folder, vocabulary, documents[:80], heldout=documents[80:])
+
+
+def make_elmo_run(store):
+    return make_run(MODEL, BidirectionalLm(length=6, characters=9), store.path)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return write_words(tmp_path_factory.mktemp("words") / "store")
 
 
 @pytest.fixture(scope="module")
 def run(store):
-    return Run(
-        model=MODEL,
-        data=Data(
-            objective=BidirectionalLm(length=LENGTH, characters=9),
-            store=str(store.path),
-            batch_size=ROWS,
-        ),
-        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2, epsilon=1e-4),
-        train=Train(steps=STEPS, compute_dtype="float32"),
-        evaluate=Evaluate(every=6, samples=0),
-        checkpoint=Checkpoint(every=4, keep=10),
-    )
+    return make_elmo_run(store)
 
 
 @pytest.fixture(scope="module")
 def stream(run, store):
     return Stream(store, run.data, seed=0)
-
-
-@pytest.fixture(scope="module")
-def alone(run, stream):
-    state = run_steps(run, stream)
-    layers = state.variables["carry"]["bilm"]
-    assert {*layers} == {f"{name}_layer_{i}" for name in ("forward", "backward") for i in range(2)}
-    assert all(layer["cells"].shape == (ROWS, 16) for layer in layers.values())
-    assert min(np.abs(layer["output"]).max() for layer in layers.values()) > 1e-4
-    return state
-
-
-@pytest.mark.more
-@pytest.mark.parametrize(
-    ("mesh", "microbatches"),
-    [({"data": 8}, 1), ({"data": 2, "fsdp": 2, "model": 2}, 1), (None, 4)],
-    ids=str,
-)
-def test_meshes_and_micro_batches_keep_the_same(run, stream, alone, mesh, microbatches):
-    found = run_steps(run, stream, mesh, microbatches)
-    leaves = jax.tree.leaves((alone.params, alone.variables))
-    for a, b in zip(leaves, jax.tree.leaves((found.params, found.variables)), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-5, rtol=0)
 
 
 def test_rows_on_a_lane_are_one_long_row(run, stream):
@@ -120,12 +90,6 @@ def test_rows_on_a_lane_are_one_long_row(run, stream):
         expected.backward_BLD,
         atol=2e-6,
     )
-
-
-@pytest.mark.more
-def test_a_run_with_samples_that_is_killed_ends_with_the_same_bits(run, tmp_path):
-    run = dataclasses.replace(run, model=dataclasses.replace(run.model, samples=7))
-    check_killed_run(run, tmp_path)
 
 
 def test_samples_need_no_dropout(run, stream):

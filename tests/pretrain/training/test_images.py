@@ -1,27 +1,25 @@
-"""Runs of ViT: the loss of mixtures, equal parameters on meshes, and a run that is killed."""
+"""Runs of ViT: the loss of mixtures, skipped sublayers on meshes, and models that do not fit."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data.config import Data
 from data.images.image_store import ImageRequest, write_image_store
 from data.objectives.image_classification import ImageClassification
 from data.pipeline import Stream
 from models.config.base import Pixels
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
-from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, validate_run
+from pretrain.config import validate_run
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits.model_fit import check_fit
 from pretrain.training.losses import find_loss
 from pretrain.training.losses.loss import ScoreTokens
 from tests.image_files import write_class_folders
-from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
+from tests.pretrain.training.recurrent_runs import make_run, run_steps
 
 SIZES = dict(image_size=16, patch_size=4, width=16, depth=2, num_heads=2, mlp=32, classes=3)
 OBJECTIVE = ImageClassification(size=16, num_ops=1, erase_rate=0.2, mixup=0.8, cutmix=1.0)
@@ -37,15 +35,8 @@ def store(tmp_path_factory):
 VIT = VitConfig(**SIZES)
 
 
-def make_run(store, model=VIT, objective=OBJECTIVE):
-    return Run(
-        model=model,
-        data=Data(objective=objective, store=str(store.path), batch_size=8),
-        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2, epsilon=1e-4),
-        train=Train(steps=12, compute_dtype="float32"),
-        evaluate=Evaluate(every=6, samples=0),
-        checkpoint=Checkpoint(every=4, keep=10),
-    )
+def make_image_run(store, model=VIT, objective=OBJECTIVE):
+    return make_run(model, objective, store.path)
 
 
 def compute_sums(scores, batch, smoothing=0.0):
@@ -78,49 +69,18 @@ def test_the_loss_of_a_mixture_is_that_of_its_soft_labels(smoothing):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.fixture(scope="module")
-def alone(store):
-    """Return alone(model): the parameters after some steps of its run on one device."""
-
-    @functools.cache
-    def run_alone(model):
-        run = make_run(store, model)
-        return run_steps(run, Stream(store, run.data, seed=0)).params
-
-    return run_alone
-
-
-@pytest.mark.held_by(1)
-@pytest.mark.parametrize(
-    "options",
-    [{"mesh": {"data": 8}}, {"mesh": {"data": 2, "fsdp": 2, "model": 2}}, {"microbatches": 2}],
-    ids=str,
-)
-@pytest.mark.parametrize("kind", [VitConfig, DeitConfig])
-def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store, alone, kind, options):
-    model = kind(**SIZES, path_dropout=0.0)
-    run = make_run(store, model)
-    found = run_steps(run, Stream(store, run.data, seed=0), **options).params
-    for one, two in zip(jax.tree.leaves(alone(model)), jax.tree.leaves(found), strict=True):
-        np.testing.assert_allclose(one, two, atol=2e-6)
-
-
 @pytest.mark.more
-def test_the_same_rows_skip_sublayers_on_a_mesh(store, alone):
-    model = DeitConfig(**SIZES, path_dropout=0.4)
-    run = make_run(store, model)
-    found = run_steps(run, Stream(store, run.data, seed=0), {"fsdp": 2, "data": 4}).params
-    without = alone(DeitConfig(**SIZES, path_dropout=0.0))
+def test_the_same_rows_skip_sublayers_on_a_mesh(store):
+    def train(path_dropout, mesh=None):
+        run = make_image_run(store, DeitConfig(**SIZES, path_dropout=path_dropout))
+        return run_steps(run, Stream(store, run.data, seed=0), mesh).params
+
+    alone, found, without = train(0.4), train(0.4, {"fsdp": 2, "data": 4}), train(0.0)
     difference = 0.0
-    for one, two, three in zip(*map(jax.tree.leaves, (alone(model), found, without)), strict=True):
+    for one, two, three in zip(*map(jax.tree.leaves, (alone, found, without)), strict=True):
         np.testing.assert_allclose(one, two, atol=2e-6)
         difference = max(difference, np.abs(one - three).max())
     assert difference > 1e-3
-
-
-@pytest.mark.more
-def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
-    check_killed_run(make_run(store, VitConfig(**SIZES, path_dropout=0.1)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +92,7 @@ def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(store, change, message):
-    run = make_run(store)
+    run = make_image_run(store)
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, **change))
     with pytest.raises(ConfigError, match=message):
         check_fit(run, store) if "classes" in change else validate_run(run)

@@ -20,6 +20,7 @@ from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.read_params import restore_params
 from tests import forks
+from tests.command import split_words
 
 TIMES = ("seconds", "input_seconds", "tokens_per_second")
 
@@ -232,26 +233,19 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["data.batch_size=12"],
-            "data.batch_size=12 does not divide into train.microbatches=1 on data x fsdp = 8 devices",
-        ),
+        (["data.batch_size=12"],
+         "data.batch_size=12 does not divide into train.microbatches=1 on data x fsdp = 8 devices"),
         (["train.microbatches=2"], "it must be a multiple of 16"),
         (["data.batch_size=0"], "it must be a multiple of 8, at least 8"),
         (["mesh.model=3"], "does not cover 8 devices"),
-        (
-            ["model.vocab=32"],
-            "model.vocab=32 is smaller than the token store's vocabulary of 40; set model.vocab=128",
-        ),
+        (["model.vocab=32"], "model.vocab=32 is smaller than the token store's vocabulary of 40; set model.vocab=128"),
         (["model.length=16"], "rows of 32 tokens are longer than the model's 16 positions"),
-        (
-            ["model=RobertaConfig", "data.objective=MaskedLm"],
-            "model.first_position=2, expected 1: 1 more than the id of the pad token in the token store's vocabulary, 0; set model.first_position=1",
-        ),
+        (["model=RobertaConfig", "data.objective=MaskedLm"],
+         "model.first_position=2, expected 1: 1 more than the id of the pad token in the token store's vocabulary, 0; set model.first_position=1"),
         (["data.store=/nowhere"], "/nowhere"),
         (["train.steps=5", "train.stop_at_step=6"], "is above Train.steps=5"),
     ],
-)
+)  # fmt: skip
 def test_incompatible_configurations_are_refused_and_nothing_is_written(
     configs, tmp_path, capsys, words, message
 ):
@@ -264,14 +258,9 @@ def test_a_workdir_may_be_named_relative_to_the_current_folder(configs, tmp_path
     monkeypatch.chdir(tmp_path)
     assert (
         main(
-            [
-                "train",
-                str(configs["bert"]),
-                "--workdir",
-                "here/run",
-                "train.stop_at_step=1",
-                "evaluate.every=0",
-            ]
+            split_words(
+                f"train {configs['bert']} --workdir here/run train.stop_at_step=1 evaluate.every=0"
+            )
         )
         == 0
     )

@@ -1,4 +1,4 @@
-"""Runs of masked patches: loss, corruption, meshes, a run that is killed, and runs from another."""
+"""Runs of masked patches: loss, corruption, and runs from another."""
 
 import dataclasses
 import json
@@ -8,24 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data.config import Data
 from data.images.image_store import ImageRequest, write_image_store
 from data.objectives.image_classification import ImageClassification
 from data.objectives.masked_patches import LEVELS, MaskedPatches
-from data.pipeline import Stream
 from models import build, vit
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
 from models.vit import corrupt_patches
 from pretrain.__main__ import main
-from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json, validate_run
+from pretrain.config import to_json, validate_run
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.losses import find_loss
 from pretrain.training.losses.loss import ScoreTokens
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.image_files import write_class_folders
-from tests.pretrain.training.recurrent_runs import check_killed_run, run_steps
+from tests.pretrain.training.recurrent_runs import make_run
 
 SIZES = dict(image_size=16, patch_size=4, width=16, depth=2, num_heads=2, mlp=32, classes=3)
 VIT = VitConfig(**SIZES, pooling="patches")
@@ -44,15 +42,8 @@ def store(tmp_path_factory):
     return write_image_store(ImageRequest((str(root / "images"),), held_out=0.2), root / "store")
 
 
-def make_run(store, model=VIT, objective=OBJECTIVE, steps=12):
-    return Run(
-        model=model,
-        data=Data(objective=objective, store=str(store.path), batch_size=8),
-        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2, epsilon=1e-4),
-        train=Train(steps=steps, compute_dtype="float32"),
-        evaluate=Evaluate(every=6, samples=0),
-        checkpoint=Checkpoint(every=4, keep=10),
-    )
+def make_patch_run(store, model=VIT, objective=OBJECTIVE, steps=12):
+    return make_run(model, objective, store.path, steps=steps)
 
 
 def test_the_loss_is_the_cross_entropy_of_corrupted_patches():
@@ -94,33 +85,6 @@ def test_a_masked_patch_is_not_seen():
     np.testing.assert_array_equal(one, two)
 
 
-@pytest.fixture(scope="module")
-def alone(store):
-    """Return the parameters after some steps on one device."""
-    run = make_run(store)
-    params = run_steps(run, Stream(store, run.data, seed=0)).params
-    assert np.abs(params["embeddings"]["mask_token"]).min() > 0
-    return params
-
-
-@pytest.mark.more
-@pytest.mark.parametrize(
-    "options",
-    [{"mesh": {"data": 8}}, {"mesh": {"data": 2, "fsdp": 2, "model": 2}}, {"microbatches": 2}],
-    ids=str,
-)
-def test_parameters_are_the_same_on_a_mesh_and_in_microbatches(store, alone, options):
-    run = make_run(store)
-    found = run_steps(run, Stream(store, run.data, seed=0), **options).params
-    for one, two in zip(jax.tree.leaves(alone), jax.tree.leaves(found), strict=True):
-        np.testing.assert_allclose(one, two, atol=2e-6)
-
-
-@pytest.mark.more
-def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
-    check_killed_run(make_run(store, VitConfig(**SIZES, pooling="patches", dropout=0.1)), tmp_path)
-
-
 LABELS = ImageClassification(size=16)
 
 
@@ -135,7 +99,7 @@ LABELS = ImageClassification(size=16)
 )
 def test_a_model_that_does_not_fit_is_refused(store, model, objective, message):
     with pytest.raises(ConfigError, match=message):
-        validate_run(make_run(store, model, objective))
+        validate_run(make_patch_run(store, model, objective))
 
 
 def say(capsys, *words):
@@ -148,12 +112,12 @@ def say(capsys, *words):
 @pytest.mark.more
 def test_a_classifier_begins_with_the_parameters_of_masked_patches(store, tmp_path, capsys):
     masked, labels = tmp_path / "masked", tmp_path / "labels"
-    paths = {"masked": make_run(store, steps=4)}
+    paths = {"masked": make_patch_run(store, steps=4)}
     sizes = {**SIZES, "scan": False}
-    paths["labels"] = make_run(store, VitConfig(**sizes), LABELS, steps=4)
-    paths["mean"] = make_run(store, VitConfig(**SIZES, pooling="mean"), LABELS)
-    paths["wide"] = make_run(store, VitConfig(**{**SIZES, "mlp": 64}), LABELS)
-    paths["few"] = make_run(store, VitConfig(**{**SIZES, "classes": 2}), LABELS)
+    paths["labels"] = make_patch_run(store, VitConfig(**sizes), LABELS, steps=4)
+    paths["mean"] = make_patch_run(store, VitConfig(**SIZES, pooling="mean"), LABELS)
+    paths["wide"] = make_patch_run(store, VitConfig(**{**SIZES, "mlp": 64}), LABELS)
+    paths["few"] = make_patch_run(store, VitConfig(**{**SIZES, "classes": 2}), LABELS)
     for name, run in paths.items():
         (tmp_path / f"{name}.json").write_text(to_json(run))
 
@@ -209,7 +173,7 @@ def test_attention_of_masked_patches_is_that_of_all_patches(store, tmp_path):
     from pretrain.training.state import init_params
     from pretrain.workdir.trained import Trained
 
-    run = make_run(store, dataclasses.replace(VIT, depth=1))
+    run = make_patch_run(store, dataclasses.replace(VIT, depth=1))
     params = init_params(build(run.model), run.data.objective, 0)
     Image.new("RGB", (16, 16), "red").save(tmp_path / "red.png")
     mesh = make_mesh(Mesh(data=1), jax.devices()[:1])

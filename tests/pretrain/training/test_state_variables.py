@@ -3,10 +3,6 @@ kills and restarts.
 """
 
 import dataclasses
-import os
-import signal
-import subprocess
-import sys
 from functools import partial
 
 import jax
@@ -15,12 +11,11 @@ import optax
 import pytest
 
 from data.composed import ComposedBatches
-from data.config import Data
 from data.objectives import CausalLm
 from data.pipeline import Stream
 from models import build
 from pretrain import config
-from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Run, Train, to_json
+from pretrain.config import AdamW, Mesh, load, to_json
 from pretrain.mesh import sharding
 from pretrain.mesh.sharding import BATCH, make_mesh
 from pretrain.training.losses import LossOptions, find_loss
@@ -29,11 +24,11 @@ from pretrain.training.program import make_program
 from pretrain.training.state import init_state
 from pretrain.training.step import make_evaluation_fn, make_train_step
 from pretrain.workdir.checkpoints import Checkpoints
-from tests import forks, recurrent_lm
-from tests.pretrain.training.recurrent_runs import await_checkpoint
+from tests import recurrent_lm
+from tests.pretrain.training.recurrent_runs import check_killed_run, make_run, run_steps
 from tests.recurrent_lm import ElmanConfig
 
-LENGTH, ROWS, STEPS = 6, 8, 12
+LENGTH, ROWS = 6, 8
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,14 +44,7 @@ def registered_model():
 @pytest.fixture(scope="module")
 def run(stores):
     objective = CausalLm(length=LENGTH, order="lanes")
-    return Run(
-        model=ElmanConfig(vocab=256, width=16, dropout=0.1),
-        data=Data(objective=objective, store=str(stores["t5"].path), batch_size=ROWS),
-        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2, epsilon=1e-4),
-        train=Train(steps=STEPS, compute_dtype="float32"),
-        evaluate=Evaluate(every=6, samples=0),
-        checkpoint=Checkpoint(every=4, keep=10),
-    )
+    return make_run(ElmanConfig(vocab=256, width=16, dropout=0.1), objective, stores["t5"].path)
 
 
 @pytest.fixture(scope="module")
@@ -64,38 +52,16 @@ def stream(run, stores):
     return Stream(stores["t5"], run.data, seed=0)
 
 
-def run_steps(run, stream, mesh=None, microbatches=1, count=3, **changes):
-    """Return the state after so many steps of a run, on the host, on one device or a mesh; changes:
-    of its model.
-    """
-    run = dataclasses.replace(
-        run,
-        model=dataclasses.replace(run.model, **changes),
-        train=dataclasses.replace(run.train, microbatches=microbatches),
-    )
-    mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
-    with jax.set_mesh(mesh):
-        program = make_program(run, mesh)
-        state = program.init()
-        for step in range(count):
-            batch = jax.device_put(stream.build_batch(step), program.batch["token_ids"].sharding)
-            state, metrics = program.train_step(state, batch)
-            assert not int(metrics["skipped"])
-        places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
-        assert places == {str(BATCH)}
-        return jax.device_get(state)
-
-
 @pytest.fixture(scope="module")
 def alone(run, stream):
     """Return the state after some steps without dropout on one device."""
-    return run_steps(run, stream, dropout=0.0)
+    return run_steps(run, stream)
 
 
 @pytest.fixture(scope="module")
 def trained(run, stream):
     """Return the state after some steps with dropout on one device."""
-    return run_steps(run, stream)
+    return run_steps(run, stream, dropout=0.1)
 
 
 def assert_close(one, other, tolerance=2e-6):
@@ -140,14 +106,14 @@ def test_segments_on_a_lane_are_one_long_row(run, stream):
     "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 4, "data": 2}], ids=str
 )
 def test_a_mesh_keeps_the_same(run, stream, alone, mesh):
-    assert_close(alone, run_steps(run, stream, mesh, dropout=0.0))
+    assert_close(alone, run_steps(run, stream, mesh))
     assert np.abs(get_memory(alone)).max() > 0.1 and int(alone.step) == 3
 
 
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("mesh", [None, {"data": 2, "fsdp": 1, "model": 4}], ids=str)
 def test_micro_batches_keep_the_same(run, stream, alone, mesh):
-    parts = run_steps(run, stream, mesh, microbatches=4, dropout=0.0)
+    parts = run_steps(run, stream, mesh, microbatches=4)
     assert_close(alone, parts)
 
 
@@ -217,23 +183,6 @@ def test_a_dataset_of_the_user_is_refused_on_lanes(run, stream):
 # ---- a run -------------------------------------------------------------------
 
 
-def train_elman(path, workdir, *words, popen=False, devices=8):
-    command = [sys.executable, "-m", "tests.recurrent_lm", "train", str(path)]
-    command += ["--workdir", str(workdir), *words]
-    environment = {"JAX_NUM_CPU_DEVICES": str(devices)} if devices != 8 else {}
-    options = {"env": os.environ | environment}
-    if popen:
-        return forks.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
-    done = forks.run(command, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
-def read_record(workdir, step):
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        return checkpoints.load_record(step)
-
-
 @pytest.fixture(scope="module")
 def saved(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("config") / "elman.json"
@@ -247,20 +196,11 @@ def saved(run, tmp_path_factory):
     [("mesh.data=1",), ("mesh.data=2", "mesh.fsdp=4"), ("mesh.data=2", "train.microbatches=2")],
     ids=["one device", "eight", "micro-batches"],
 )
-def test_a_run_that_is_killed_ends_with_the_same_bits(saved, tmp_path, words):
+def test_a_run_that_is_killed_ends_with_the_same_bits(run, tmp_path, words):
     devices = {"mesh.data=1": 1, "train.microbatches=2": 2}.get(words[-1], 8)
-    train_elman(saved, tmp_path / "whole", *words, devices=devices)
-    process = train_elman(saved, tmp_path / "killed", *words, popen=True, devices=devices)
-    await_checkpoint(process, tmp_path / "killed")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    output = train_elman(saved, tmp_path / "killed", *words, devices=devices)
-    assert "continuing after step " in output
-    expected, found = (read_record(tmp_path / name, STEPS) for name in ("whole", "killed"))
-    for part in ("params", "optimizer", "variables"):
-        assert expected[part] == found[part]
-    assert list(found["variables"]) == ["memory/state"]
-    assert found["variables"]["memory/state"][:2] == ["float32", [ROWS, 16]]
+    options = {"devices": devices, "program": "tests.recurrent_lm"}
+    found = check_killed_run(run, tmp_path, *words, **options)["variables"]
+    assert list(found) == ["memory/state"] and found["memory/state"][:2] == ["float32", [ROWS, 16]]
 
 
 def test_saved_state_is_checked_and_fits_or_is_refused(saved, tmp_path):
@@ -314,6 +254,9 @@ def test_only_models_that_keep_a_state_are_trained_on_lanes(runs, run):
     with pytest.raises(ConfigError, match="order=lanes is for models that carry a state"):
         validate_run(wrong)
     validate_run(run)
+    with pytest.raises(ConfigError, match="order=lanes is for models that carry a state"):
+        load("xlnet_tiny", ["data.objective.order=lanes"])
+    assert load("xlnet_tiny", ["model.memory=32", "data.objective.order=lanes"]).model.memory == 32
 
 
 def test_a_state_carries_over_from_the_row_before(run):

@@ -41,14 +41,8 @@ from pretrain.training.step import (
 )
 
 MESHES = (
-    (1, 1, 1),
-    (8, 1, 1),
-    (1, 8, 1),
-    (1, 1, 8),
-    (2, 2, 2),
-    (1, 1, 1, 8),
-    (1, 2, 2, 2),
-)  # data, fsdp, model, sequence
+    (1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2), (1, 1, 1, 8), (1, 2, 2, 2),
+)  # data, fsdp, model, sequence  # fmt: skip
 # The cases of the suite. Other families run on the meshes of several axes; BERT runs there with
 # dropout and with chunked logits, T5 with Adafactor. test_micro_batches_weigh_targets_not_rows takes
 # 4 micro-batches on one device.

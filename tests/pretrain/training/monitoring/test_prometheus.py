@@ -58,15 +58,10 @@ def test_a_run_leaves_its_last_row(configs, tmp_path):
 
 
 AWKWARD = {
-    "loss": math.nan,
-    "gradient_norm": math.inf,
-    "learning_rate": -math.inf,
-    "heldout_mnli/f1": 0.5,
-    "heldout_mnli.f1": 0.25,
-    "heldout_mnli_f1": 1e-30,
-    "step": 12,
+    "loss": math.nan, "gradient_norm": math.inf, "learning_rate": -math.inf,
+    "heldout_mnli/f1": 0.5, "heldout_mnli.f1": 0.25, "heldout_mnli_f1": 1e-30, "step": 12,
     'k"\\\n\u00e9': 3.0,
-}
+}  # fmt: skip
 WORKDIR = 'runs/a "b"\\c\nd\u00e9,e="f"'
 
 
