@@ -10,14 +10,9 @@ import pytest
 
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
+from tests.fingerprints import read_fingerprints
 
 MOMENTS = ("compile:1", "data:5", "step:5", "save:4", "finish:4", "evaluate:6")
-
-
-def read_fingerprints(workdir):
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.load_record(12)
-    return record["params"], record["optimizer"]
 
 
 @pytest.fixture
@@ -90,4 +85,4 @@ def goes_on(finished, configured, command, workdir):
     assert [row["step"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")] == list(
         range(1, 13)
     )
-    assert read_fingerprints(workdir) == read_fingerprints(finished[1])
+    assert read_fingerprints(workdir, 12) == read_fingerprints(finished[1], 12)

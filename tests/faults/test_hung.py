@@ -15,6 +15,7 @@ import pytest
 from pretrain.cli import local
 from pretrain.processes.watchdog import HUNG
 from pretrain.workdir.checkpoints import Checkpoints
+from tests.fingerprints import read_fingerprints
 
 FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 
@@ -93,7 +94,7 @@ def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(
     train_until_hung(fault, configured, command, tmp_path / "run", record_property)
     done = command("train", configured("bert")[0], "--workdir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    assert read_fingerprints(tmp_path / "run") == read_fingerprints(finished[1])
+    assert read_fingerprints(tmp_path / "run", 12) == read_fingerprints(finished[1], 12)
 
 
 @pytest.mark.held_by(1)
@@ -137,14 +138,7 @@ def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(
     whole, configured, command, tmp_path, record_property, number
 ):
     """Compilation takes longer than the limits of a step and a batch."""
-    limits = [
-        "watchdog.start=60",
-        "watchdog.compile=60",
-        "watchdog.data=15",
-        "watchdog.step=15",
-        "watchdog.evaluate=40",
-        "watchdog.save=40",
-    ]
+    limits = "watchdog.start=60 watchdog.compile=60 watchdog.data=15 watchdog.step=15 watchdog.evaluate=40 watchdog.save=40".split()
     done = command(
         "train",
         configured("bert")[0],
@@ -162,9 +156,3 @@ def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(
         and not (tmp_path / "run" / "hung-0.txt").exists()
     )
     record_property("clean runs without an alarm", 1)
-
-
-def read_fingerprints(workdir):
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.load_record(12)
-    return record["params"], record["optimizer"]

@@ -8,18 +8,13 @@ import signal
 import pytest
 
 from pretrain.workdir.checkpoints import Checkpoints
+from tests.fingerprints import read_fingerprints
 
 WINDOWS = {
     "save": 0.3,
     "finish": 0.1,
     "delete": 0.03,
 }  # delays of the kill after each moment, in seconds
-
-
-def read_fingerprints(workdir, step):
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.load_record(step)
-    return record["params"], record["optimizer"]
 
 
 def find_newest(workdir, run, restorable):

@@ -10,20 +10,16 @@ import sys
 import time
 
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import Checkpoints
 from tests.command import split_words
+from tests.fingerprints import read_fingerprints
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 def make_command(configured, workdir):
-    steps = [
-        "train.steps=400",
-        "checkpoint.every=20",
-        "checkpoint.keep=3",
-        "evaluate.every=0",
-        "mesh.data=2",
-    ]
+    steps = (
+        "train.steps=400 checkpoint.every=20 checkpoint.keep=3 evaluate.every=0 mesh.data=2".split()
+    )
     return [
         *split_words(
             f"{sys.executable} -m pretrain local --restarts 3 2 train {configured('bert')[0]}",
@@ -44,12 +40,6 @@ def find_child(parent, number):
         except OSError:  # it has just ended
             continue
     return None
-
-
-def read_fingerprints(workdir):
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.load_record(400)
-    return record["params"], record["optimizer"]
 
 
 def test_a_process_that_is_killed_three_times_costs_three_restarts(
@@ -96,7 +86,9 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
     assert [
         row["step"] for row in metrics_file.read_metrics(tmp_path / "run" / "metrics.jsonl")
     ] == list(range(1, 401))
-    assert read_fingerprints(tmp_path / "run") == read_fingerprints(tmp_path / "undisturbed")
+    assert read_fingerprints(tmp_path / "run", 400) == read_fingerprints(
+        tmp_path / "undisturbed", 400
+    )
     record_property("kills", 3)
     record_property("restarts", len(restart_lines))
     record_property("ended with the same bits", 1)

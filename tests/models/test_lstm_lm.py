@@ -9,10 +9,11 @@ import pytest
 
 from models.activations import capture_activations
 from models.config.lstm_lm import LstmLmConfig
-from models.generation.decoding import BeamSearch, continue_prompts, unstack_model
+from models.generation.decoding import BeamSearch, continue_prompts
 from models.layers.cache import CARRY, DecodingStep
 from models.layers.layer_layout import unstack_layers
 from models.layers.recurrent.lstm import Lstm
+from tests.models.decoders import check_continuation
 
 TINY = LstmLmConfig(vocab=50, width=12, depth=3, dropout=0.0)
 CONFIGS = {
@@ -145,18 +146,7 @@ def test_a_continuation_is_the_plain_loop(make, scan):
     """Each token is the likeliest of a call on the whole row, after prompts of three lengths."""
     model, params = make(CONFIGS["tied"])
     params = jax.tree.map(lambda leaf: 3 * np.array(leaf), params)
-    lengths, row = np.array([16, 7, 1]), np.arange(3)
-    written = model, params
-    found = continue_prompts(
-        *written if scan else unstack_model(*written), TOKENS, lengths, length=9
-    )
-    tokens = np.pad(TOKENS, ((0, 0), (0, 9)))
-    score = jax.jit(partial(model.apply, {"params": params}))
-    for t in range(9):
-        tokens[row, lengths + t] = np.asarray(score(tokens))[row, lengths + t - 1].argmax(-1)
-    for b, ids in enumerate(found.tolist()):
-        assert ids == tokens[b, lengths[b] : lengths[b] + 9].tolist()
-    assert len(np.unique(found)) > 3
+    check_continuation(model, params, TOKENS, np.array([16, 7, 1]), 9, scan)
 
 
 def test_hypotheses_of_a_beam_have_their_own_states(make):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from models.config.music_transformer import MusicTransformerConfig
-from models.generation.decoding import continue_prompts, unstack_model
+from tests.models.decoders import check_continuation
 
 TINY = MusicTransformerConfig(
     **dict(vocab=50, width=12, depth=2, num_heads=3, head_width=5, mlp=20, max_distance=6),
@@ -101,16 +100,7 @@ def test_a_continuation_is_the_plain_loop(make, config):
     params = {"decoder": jax.tree.map(lambda leaf: 3 * leaf, params["decoder"])} | {
         key: params[key] for key in ("token_embedding", "norm")
     }
-    lengths, row = np.array([9, 4]), np.arange(2)
-    found = continue_prompts(*unstack_model(model, params), TOKENS[:, :9], lengths, length=15)
-    score = jax.jit(partial(model.apply, {"params": params}))
-    tokens = np.pad(TOKENS[:, :9], ((0, 0), (0, 15)))
-    for t in range(15):
-        logits = np.asarray(score(tokens))
-        tokens[row, lengths + t] = logits[row, lengths + t - 1].argmax(-1)
-    for b, written in enumerate(found.tolist()):
-        assert written == tokens[b, lengths[b] : lengths[b] + 15].tolist()
-    assert len(np.unique(found)) > 3
+    check_continuation(model, params, TOKENS[:, :9], np.array([9, 4]), 15)
 
 
 def test_the_distances_of_a_relative_model_learn(make):

@@ -17,16 +17,12 @@ from pretrain.convert import find_model_type
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.families import find_family
 from pretrain.training.losses import find_loss
+from tests.models.test_goldens import OBJECTIVES
 
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 pytest.importorskip("transformers", reason="the extra `peers` is not installed: no transformers")
 
 pytestmark = pytest.mark.more
-OBJECTIVES = {
-    "bert": "sentence_pair", "roberta": "masked_lm", "albert": "sentence_order",
-    "electra": "replaced_token", "t5": "span_corruption", "openai-gpt": "causal_lm",
-    "gpt2": "causal_lm", "marian": "seq2seq", "bart": "denoising", "distilbert": "masked_lm",
-}  # fmt: skip
 
 
 def draw_settings(kind, seed):

@@ -12,9 +12,9 @@ import pytest
 from models import build
 from models.activations import capture_activations
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
-from models.generation.decoding import continue_prompts, unstack_model
 from pretrain.convert.pretrained import CONVERTERS
 from pretrain.training.flops import count_flops
+from tests.models.decoders import check_continuation, check_packed_texts
 
 TINY = ReformerConfig(
     vocab=50,
@@ -125,14 +125,7 @@ def test_a_gradient_grows_with_the_length_alone():
 def test_a_packed_text_reads_itself_alone(make):
     """Exactly: other tokens of the first text change no logit of the second."""
     model, params = make(TINY)
-    segment_ids = jnp.asarray(np.broadcast_to(1 + (np.arange(18) >= 7), (2, 18)).astype(np.int32))
-    run = jax.jit(lambda tokens: model.apply({"params": params}, tokens, segment_ids))
-    changed = np.where(np.arange(18) < 7, 49 - TOKENS, TOKENS)
-    found, other = np.array(run(TOKENS)), np.array(run(changed))
-    np.testing.assert_array_equal(found[:, 7:], other[:, 7:])
-    assert (np.abs(found - other)[:, :7].max(-1) > 1e-3).all()
-    alone = np.array(jax.jit(model.apply)({"params": params}, TOKENS))
-    assert (np.abs(found - alone)[:, 8:].max(-1) > 1e-4).any()
+    check_packed_texts(model, params, TOKENS)
 
 
 def test_rows_are_hashed_alike_in_evaluation_and_newly_in_training(make):
@@ -206,18 +199,9 @@ def test_a_continuation_is_the_plain_loop(make, config, oracle, prompt):
     """
     model, params = make(config)
     params = jax.tree.map(lambda leaf: 3 * np.array(leaf), params)
-    lengths, row = np.array([prompt, prompt - 1]), np.arange(2)
-    prompts = TOKENS[:, :prompt]
-    found = continue_prompts(*unstack_model(model, params), prompts, lengths, length=15)
-    plain = dataclasses.replace(oracle or config, depth=config.depth)
-    score = jax.jit(partial(build(plain).apply, {"params": params}))
-    tokens = np.pad(prompts, ((0, 0), (0, 15)))
-    for t in range(15):
-        logits = np.asarray(score(tokens))
-        tokens[row, lengths + t] = logits[row, lengths + t - 1].argmax(-1)
-    for b, written in enumerate(found.tolist()):
-        assert written == tokens[b, lengths[b] : lengths[b] + 15].tolist()
-    assert len(np.unique(found)) > 3
+    plain = build(dataclasses.replace(oracle or config, depth=config.depth))
+    lengths = np.array([prompt, prompt - 1])
+    check_continuation(model, params, TOKENS[:, :prompt], lengths, 15, plain=plain)
 
 
 # ---- bad input -------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +10,8 @@ import pytest
 
 from models import build
 from models.config.sparse_transformer import SparseTransformerConfig
-from models.generation.decoding import continue_prompts, unstack_model
 from models.sparse_transformer import make_pattern
+from tests.models.decoders import check_continuation, check_packed_texts
 
 TINY = SparseTransformerConfig(
     vocab=50, length=24, width=12, depth=2, num_heads=3, mlp=20, dropout=0.0, stride=4,
@@ -119,16 +118,7 @@ def test_a_continuation_is_the_plain_loop(make, name):
     """
     model, params = make(CONFIGS[name])
     params = jax.tree.map(lambda leaf: 3 * np.array(leaf), params)
-    lengths, row = np.array([9, 4]), np.arange(2)
-    found = continue_prompts(*unstack_model(model, params), TOKENS[:, :9], lengths, length=15)
-    score = jax.jit(partial(model.apply, {"params": params}))
-    tokens = np.pad(TOKENS[:, :9], ((0, 0), (0, 15)))
-    for t in range(15):
-        logits = np.asarray(score(tokens))
-        tokens[row, lengths + t] = logits[row, lengths + t - 1].argmax(-1)
-    for b, written in enumerate(found.tolist()):
-        assert written == tokens[b, lengths[b] : lengths[b] + 15].tolist()
-    assert len(np.unique(found)) > 3
+    check_continuation(model, params, TOKENS[:, :9], np.array([9, 4]), 15)
 
 
 @pytest.mark.held_by(1)
@@ -136,15 +126,8 @@ def test_a_continuation_is_the_plain_loop(make, name):
 def test_a_packed_text_reads_itself_alone(make, config):
     """Exactly: other tokens of the first text change no logit of the second."""
     model, params = make(config)
-    segment_ids = jnp.asarray(np.broadcast_to(1 + (np.arange(18) >= 7), (2, 18)).astype(np.int32))
-    run = jax.jit(lambda tokens: model.apply({"params": params}, tokens, segment_ids))
-    changed = np.where(np.arange(18) < 7, 49 - TOKENS, TOKENS)
-    found, other = np.array(run(TOKENS)), np.array(run(changed))
-    np.testing.assert_array_equal(found[:, 7:], other[:, 7:])
-    assert (np.abs(found - other)[:, :7].max(-1) > 1e-3).all()
-    alone = np.array(jax.jit(model.apply)({"params": params}, TOKENS))
+    found, alone = check_packed_texts(model, params, TOKENS)
     np.testing.assert_allclose(found[:, :7], alone[:, :7], atol=1e-5)
-    assert (np.abs(found - alone)[:, 8:].max(-1) > 1e-4).any()
 
 
 def test_sizes_that_do_not_fit_are_refused():

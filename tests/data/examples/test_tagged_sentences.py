@@ -109,23 +109,7 @@ def test_tags_must_be_of_the_scheme_and_known(tmp_path):
 
 @pytest.fixture(scope="module")
 def vocabularies(tmp_path_factory):
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "the",
-        "fo",
-        "##x",
-        "##es",
-        "don",
-        "'",
-        "t",
-        "a",
-        "dog",
-        ".",
-    ]
+    pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] the fo ##x ##es don ' t a dog .".split()
     path = tmp_path_factory.mktemp("wordpiece") / "vocab.txt"
     path.write_text("\n".join(pieces))
     return {

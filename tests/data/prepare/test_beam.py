@@ -3,7 +3,6 @@ over.
 """
 
 import argparse
-import hashlib
 import json
 import pathlib
 import shlex
@@ -27,17 +26,9 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 from data.prepare import beam_pool
 from data.prepare.beam_runner import BeamRunner
 from tests.command import split_words
+from tests.data.prepare.stores import hash_files
 
 HERE = BeamRunner("DirectRunner")
-
-
-def hash_files(folder: pathlib.Path) -> dict[str, str]:
-    """Return {file: hash of its contents} for all files in a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
 
 
 def list_names(folder: pathlib.Path) -> list[str]:

@@ -1,9 +1,6 @@
 import gzip
-import hashlib
 import io
-import itertools
 import json
-import pathlib
 import re
 
 import numpy as np
@@ -16,22 +13,7 @@ from data.prepare.build import PrepareRequest, prepare_store
 from data.prepare.summary import format_summary
 from data.store import writer
 from data.store.reader import Store
-
-
-def hash_files(folder: pathlib.Path) -> dict[str, str]:
-    """Return {file: hash of its contents} for all files in a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
-
-
-def texts_of(store: Store, name: str) -> list[str]:
-    """Return the decoded documents of a split."""
-    split = store.open_split(name)
-    bounds = split.document_starts.tolist()
-    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
+from tests.data.prepare.stores import hash_files, texts_of
 
 
 def test_a_store_holds_the_text(corpus, tmp_path, words, texts):

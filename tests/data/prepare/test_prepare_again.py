@@ -1,8 +1,6 @@
 import concurrent.futures
 import gzip
-import hashlib
 import importlib.util
-import itertools
 import json
 import multiprocessing
 import os
@@ -21,22 +19,7 @@ from data.store import atomic
 from data.store.reader import Store
 from data.vocabulary.load import read_vocabulary
 from pretrain.host.extras import how_to_install
-
-
-def hash_files(folder: pathlib.Path) -> dict[str, str]:
-    """Return {file: hash of its contents} for all files in a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
-
-
-def texts_of(store: Store, name: str) -> list[str]:
-    """Return the decoded documents of a split."""
-    split = store.open_split(name)
-    bounds = split.document_starts.tolist()
-    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
+from tests.data.prepare.stores import hash_files, texts_of
 
 
 def test_the_same_request_again_is_recognised(corpus, tmp_path, words):

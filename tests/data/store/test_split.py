@@ -46,20 +46,6 @@ def copy(store, tmp_path):
     return shutil.copytree(store.path, tmp_path / "copy")
 
 
-@pytest.mark.parametrize("value", HUGE)
-@pytest.mark.parametrize("place", [0, 5, -1])
-@pytest.mark.parametrize("file", ["documents", "sentences"])
-def test_a_wrong_offset_is_refused(copy, file, place, value):
-    numbers = read_numbers(copy, f"train/{file}.bin")
-    numbers[place] = value
-    rewrite(copy, **{file: numbers})
-    opened = Store.open(copy).verify_or_salvage("refuse")  # its checksums are right
-    opened.open_split("heldout")
-    with pytest.raises(ValueError, match=f"train/{file}.bin: .* prepare it again") as refusal:
-        opened.open_split("train")
-    assert len(str(refusal.value).splitlines()) == 1 and f"{value:,}" in str(refusal.value)
-
-
 def test_all_offsets_moved_or_reversed_are_refused(copy):
     whole = {file: read_numbers(copy, f"train/{file}.bin") for file in ("documents", "sentences")}
     for file, numbers in whole.items():
@@ -121,7 +107,7 @@ def test_any_changed_offset_is_refused_or_leaves_sound_offsets(data, block):
         if is_sound:
             split_file.check_split(FOLDER, split, 0)
         else:
-            with pytest.raises(ValueError, match=f"^folder/{name}: "):
+            with pytest.raises(ValueError, match=f"^folder/{name}: .* prepare it again"):
                 split_file.check_split(FOLDER, split, 0)
 
 

@@ -259,25 +259,7 @@ def any_kind(request, texts, wordpiece, byte_bpe, tmp_path):
     if request.param == "byte_bpe":
         return read_vocabulary(byte_bpe)
     if request.param == "tokenizer_json":
-        pieces = [
-            "[PAD]",
-            "[UNK]",
-            "[CLS]",
-            "[SEP]",
-            "[MASK]",
-            "▁",
-            "▁walk",
-            "ing",
-            "[",
-            "]",
-            "M",
-            "A",
-            "S",
-            "K",
-            "▁[",
-            "e",
-            "r",
-        ]
+        pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] ▁ ▁walk ing [ ] M A S K ▁[ e r".split()
         model = models.Unigram(
             [(piece, 0.0 if i < 5 else -1.0 - i) for i, piece in enumerate(pieces)], unk_id=1
         )

@@ -20,10 +20,10 @@ from models.generation.decoding import (
     Sample,
     continue_prompts,
     generate,
-    unstack_model,
 )
 from models.layers.cache import DecodingStep, pad_cache
 from models.layers.ops import PLAIN, Ops, attend
+from tests.models.decoders import check_continuation
 
 VALID = np.arange(9) < np.array([9, 5, 2])[:, None]
 INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 9)), 0).astype(np.int32)
@@ -99,15 +99,7 @@ def test_a_continuation_is_the_plain_loop(make, config, scan):
     To the last of the 24 positions, and whether the layers are scanned or not.
     """
     model, params = scale_params(*make(config))
-    found = continue_prompts(
-        *(model, params) if scan else unstack_model(model, params), INPUTS, LENGTHS, length=15
-    )
-    score = jax.jit(lambda tokens: model.apply({"params": params}, tokens))
-    row, tokens = np.arange(3), np.pad(INPUTS, ((0, 0), (0, 15)))
-    for t in range(15):
-        tokens[row, LENGTHS + t] = np.asarray(score(tokens))[row, LENGTHS + t - 1].argmax(-1)
-    for b, written in enumerate(found.tolist()):
-        assert written == tokens[b, LENGTHS[b] : LENGTHS[b] + 15].tolist()
+    found = check_continuation(model, params, INPUTS, LENGTHS, 15, scan)
     assert len(np.unique(found)) > 6
 
 

@@ -14,7 +14,7 @@ from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
+from pretrain.api.importing import make_starting_run
 from pretrain.cli.distil import check_teacher, find_recipe
 from pretrain.config import SECTION_CLASSES, load, to_json
 from pretrain.families.distilbert import init_student
@@ -24,6 +24,7 @@ from pretrain.training.program import make_program
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.command import split_words
+from tests.pretrain.workdirs import draw_params, start_untrained
 
 BERT = BertConfig(
     vocab=128, length=32, width=32, depth=4, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
@@ -38,21 +39,11 @@ TEXT = [
 ] * 20
 
 
-def make_noisy_params(config):
-    rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
-
-    def draw_leaf(keys, leaf):
-        return rng.normal(keys[-1].key == "scale", 0.4, leaf.shape).astype(np.float32)
-
-    return jax.tree_util.tree_map_with_path(draw_leaf, shapes)
-
-
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("scan", [True, False])
 def test_a_student_of_all_layers_computes_what_its_teacher_does(scan):
     teacher = dataclasses.replace(BERT, scan=not scan)
-    params = make_noisy_params(teacher)
+    params = draw_params(teacher, scale=1.0)
     whole = dataclasses.replace(STUDENT, depth=4, scan=scan)
     ids = jnp.asarray(np.random.default_rng(1).integers(0, 128, (2, 7)), jnp.int32)
     words, _ = jax.jit(build(teacher).apply)({"params": params}, ids, ids > 3)
@@ -64,7 +55,7 @@ def test_a_student_of_all_layers_computes_what_its_teacher_does(scan):
 
 
 def test_every_second_layer_is_taken():
-    params = make_noisy_params(BERT)
+    params = draw_params(BERT, scale=1.0)
     kernel = params["bert"]["encoder"]["layers"]["mlp"]["up"]["kernel"]
     np.testing.assert_array_equal(
         init_student(STUDENT, BERT, params)["student"]["encoder"]["layers"]["mlp"]["up"]["kernel"],
@@ -82,7 +73,7 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
         state = program.init()
-        params = init_student(run.model, BERT, make_noisy_params(BERT))
+        params = init_student(run.model, BERT, draw_params(BERT, scale=1.0))
         state = state.replace(params=jax.device_put(params, program.state_shardings.params))
         before = params["teacher"]
         frozen = {
@@ -110,7 +101,9 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
 
 def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
     vocabulary = train_vocabulary(TEXT, 60, algorithm="bpe")
-    start_workdir(tmp_path / "bert", make_starting_run(BERT), make_noisy_params(BERT), vocabulary)
+    start_workdir(
+        tmp_path / "bert", make_starting_run(BERT), draw_params(BERT, scale=1.0), vocabulary
+    )
     run = dataclasses.replace(
         make_starting_run(STUDENT),
         data=dataclasses.replace(
@@ -140,12 +133,8 @@ def test_the_verb_makes_a_workdir_that_train_continues(tmp_path, capsys):
 
 def test_the_vocabulary_of_a_student_is_its_teachers_unless_it_is_given(tmp_path, capsys):
     teacher = load("bert_tiny", ["model.vocab=128"]).model
-    start_workdir(
-        tmp_path / "bert",
-        make_starting_run(teacher),
-        make_noisy_params(teacher),
-        train_vocabulary(TEXT, 60, algorithm="bpe"),
-    )
+    vocabulary = train_vocabulary(TEXT, 60, algorithm="bpe")
+    start_untrained(tmp_path / "bert", teacher, vocabulary, draw_params(teacher, scale=1.0))
     words = ["distil", "distilbert_tiny", "--teacher", str(tmp_path / "bert"), "--workdir"]
     assert main([*words, str(tmp_path / "w")]) == 0
     assert Workdir.open(tmp_path / "w").run.model.vocab == 128

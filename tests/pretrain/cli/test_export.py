@@ -3,6 +3,7 @@ text.
 """
 
 import dataclasses
+import functools
 import json
 import os
 import re
@@ -32,6 +33,7 @@ from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import write_model
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.workdir import Workdir
+from tests.pretrain.workdirs import draw_params
 
 BERT = BertConfig(vocab=256, length=40, width=16, depth=3, num_heads=2, mlp=24)
 T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
@@ -81,17 +83,8 @@ def vocabularies():
     }
 
 
-def make_noisy_params(config, seed=0):
-    """Return parameters with random values everywhere, biases and norms too, so that none can be
-    confused with another.
-    """
-    rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
-
-    def draw_leaf(path, leaf):
-        return rng.normal(path[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)
-
-    return jax.tree_util.tree_map_with_path(draw_leaf, shapes)
+# Biases and norms differ too, so that none can be confused with another.
+make_noisy_params = functools.partial(draw_params, width=0.3, scale=1.0)
 
 
 @pytest.fixture(scope="module", params=CONFIGS)

@@ -20,17 +20,17 @@ from models.config.t5 import T5Config
 from models.generation.decoding import Sample
 from pretrain import api
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
+from pretrain.api.importing import make_starting_run
 from pretrain.api.predicting import Predictor
 from pretrain.cli import predict
 from pretrain.convert.read_write import write_model
 from pretrain.host.terminal import ERASE_LINE
 from pretrain.inference import fill_mask, progress, text_generation
 from pretrain.inference.answering import make_answerer
-from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import Trained, open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.pretrain.inference.test_progress import Terminal
+from tests.pretrain.workdirs import draw_params, start_untrained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",
@@ -42,56 +42,39 @@ GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
 T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
 
 
-def make_noisy_params(config, seed):
-    rng = np.random.default_rng(seed)
-    shapes = jax.eval_shape(make_initializer(make_starting_run(config)))
-    return jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), shapes)
-
-
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     """Return a workdir whose model prefers one word everywhere, "fox", and then "s" as a word's
     end.
     """
     vocabulary = train_vocabulary(TEXT, 110, algorithm="bpe")
-    params = make_noisy_params(BERT, 0)
+    params = draw_params(BERT, 0)
     bias = params["mlm_head"]["bias"] = np.zeros(BERT.vocab, np.float32)
     bias[vocabulary.pieces.index("▁fox")] = 60
     bias[vocabulary.pieces.index("s")] = 55
     bias[127] = 90  # a table row without a token: the likeliest of all, but no answer
     path = tmp_path_factory.mktemp("bert") / "w"
-    start_workdir(path, make_starting_run(BERT), params, vocabulary)
-    return path
+    return start_untrained(path, BERT, vocabulary, params)
 
 
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     path = tmp_path_factory.mktemp("t5") / "w"
-    start_workdir(
-        path,
-        make_starting_run(T5),
-        make_noisy_params(T5, 1),
-        train_vocabulary(TEXT, 200, layout="t5", algorithm="bpe"),
-    )
-    return path
+    vocabulary = train_vocabulary(TEXT, 200, layout="t5", algorithm="bpe")
+    return start_untrained(path, T5, vocabulary, draw_params(T5, 1))
 
 
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory):
     """Return a workdir whose likeliest next id often has no token."""
-    params = make_noisy_params(GPT2, 2)
+    params = draw_params(GPT2, 2)
     params["embeddings"]["token_embedding"]["embedding"][110:] *= 8
     params["decoder"] = jax.tree.map(
         lambda leaf: 5 * leaf, params["decoder"]
     )  # otherwise it repeats the last token
     path = tmp_path_factory.mktemp("gpt2") / "w"
-    start_workdir(
-        path,
-        make_starting_run(GPT2),
-        params,
-        train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe"),
-    )
-    return path
+    vocabulary = train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe")
+    return start_untrained(path, GPT2, vocabulary, params)
 
 
 @pytest.fixture
@@ -184,7 +167,7 @@ def test_tokens_fill_masks_as_they_are_written(tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "."]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
     config = BertConfig(vocab=9, length=16, width=8, depth=1, num_heads=2, mlp=8)
-    params = make_noisy_params(config, 0)
+    params = draw_params(config, 0)
     for best, word, filled in ((7, "…s", "the cats."), (6, "cat", "the cat cat.")):
         params["mlm_head"]["bias"] = np.where(np.arange(9) == best, 90, 0).astype(np.float32)
         trained = Trained(
@@ -204,7 +187,7 @@ def test_bytes_carry_their_blanks(tmp_path):
     """
     vocabulary = train_vocabulary(TEXT, 300, layout="roberta", algorithm="byte_bpe")
     config = RobertaConfig(vocab=304, length=24, width=8, depth=1, num_heads=2, mlp=8)
-    params = make_noisy_params(config, 0)
+    params = draw_params(config, 0)
     for piece, word, filled in (
         ("Ġfox", "fox", "the quick fox jumps."),
         ("er", "…er", "the quicker jumps."),
@@ -528,13 +511,8 @@ def bart(tmp_path_factory):
         vocab=330, length=40, width=16, depth=1, decoder_depth=1, num_heads=2, mlp=24
     )
     path = tmp_path_factory.mktemp("bart") / "w"
-    start_workdir(
-        path,
-        make_starting_run(config),
-        make_noisy_params(config, 4),
-        train_vocabulary(TEXT, 320, layout="roberta", algorithm="byte_bpe"),
-    )
-    return path
+    vocabulary = train_vocabulary(TEXT, 320, layout="roberta", algorithm="byte_bpe")
+    return start_untrained(path, config, vocabulary, draw_params(config, 4))
 
 
 def test_a_damaged_text_is_written_whole(bart, run_predict_verb):

@@ -4,7 +4,6 @@ import argparse
 import errno
 import itertools
 import json
-import math
 import pathlib
 import re
 import shlex
@@ -12,33 +11,20 @@ import subprocess
 import sys
 import time
 
-import jax
 import pytest
 
-from models import build
 from pretrain.__main__ import VERBS, main
 from pretrain.cli.verbs import explain_disk_error, import_verb, parse_arguments
-from pretrain.config import load
 from pretrain.reporting.curve_images import average_neighbours
 from pretrain.reporting.curves import extract_series, list_curves
-from pretrain.training.state import init_params
 from pretrain.workdir.goodput import PHASES
 
-SIZES = {
-    "bert_base": 110_106_428, "t5_small": 60_506_624, "t5_base": 222_903_552,
-    "t5_v1_1_base": 247_577_856, "albert_base": 11_813_810, "albert_xxlarge": 223_158_450,
-    "electra_small": 14_196_219, "roberta_base": 125_288_025, "roberta_large": 356_461_657,
-    "t5_large": 737_668_096, "t5_3b": 2_851_598_336, "t5_11b": 11_307_321_344,
-}  # fmt: skip
-# Their sizes are counted below; that `describe` traces a step of them too is for the board.
-AS_OTHERS = ("t5_base", "t5_large", "t5_3b", "roberta_large", "albert_xxlarge")
+SIZES = {"bert_base": 110_106_428, "t5_small": 60_506_624, "albert_base": 11_813_810}
 
 
 @pytest.mark.held_by(2)
 @pytest.mark.parametrize("name", SIZES)
-def test_describe_gives_the_published_sizes(request, name, capsys):
-    if name in AS_OTHERS:
-        request.getfixturevalue("whole")
+def test_describe_gives_the_published_sizes(name, capsys):
     parameters = SIZES[name]
     assert main(["describe", name, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -51,14 +37,6 @@ def test_describe_gives_the_published_sizes(request, name, capsys):
         "albert/encoder", 0
     )  # ALBERT applies its one layer 12 times
     assert about * 0.7 < facts["flops_per_token"] / uses < about * 1.3
-
-
-@pytest.mark.held_by(1)
-@pytest.mark.parametrize("name", AS_OTHERS)
-def test_larger_configurations_have_the_published_sizes(name):
-    run = load(name)
-    params = jax.eval_shape(lambda: init_params(build(run.model), run.data.objective, 0))
-    assert sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params)) == SIZES[name]
 
 
 def test_describe_is_for_people_too(capsys):

@@ -132,13 +132,7 @@ def headless(changed_folder, tmp_path, capsys):
     """Return (workdir, store) of an encoder that was imported without its heads."""
     w, store = tmp_path / "w", tmp_path / "store"
     folder = changed_folder(without_head)
-    words = [
-        "data.objective.length=16",
-        "data.objective.max_predictions=3",
-        "data.batch_size=8",
-        "train.compute_dtype=float32",
-        "train.steps=1",
-    ]
+    words = "data.objective.length=16 data.objective.max_predictions=3 data.batch_size=8 train.compute_dtype=float32 train.steps=1".split()
     words += ["optimizer.warmup_steps=1", "evaluate.every=0", f"data.store={store}"]
     assert main(["import", str(folder), "--workdir", str(w), *words]) == 0
     vocabulary, rng = open_model(folder).vocabulary, np.random.default_rng(0)

@@ -29,17 +29,13 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import Trained
 from pretrain.workdir.workdir import Workdir
 from tests.pretrain.finetune.encoders import draw_params, make_decoders, make_encoders
+from tests.pretrain.workdirs import write_json_lines
 
 WORDS = "the a fox dog river stone runs sees near old".split()
 DECODERS = {
     "gpt2": Gpt2Config(vocab=280, length=16, width=32, depth=2, num_heads=2, mlp=64, dropout=0.0),
     "lstm_lm": LstmLmConfig(vocab=280, width=32, depth=1, dropout=0.0),
 }
-
-
-def write_json_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 def make_examples(count, seed):

@@ -22,7 +22,7 @@ from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
 from models.config.sparse_transformer import SparseTransformerConfig
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
+from pretrain.api.importing import make_initializer
 from pretrain.config import Run
 from pretrain.finetune.labelled_task import LabelledExamples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples
@@ -38,6 +38,7 @@ from pretrain.workdir import metrics_file
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.command import split_words
+from tests.pretrain.workdirs import start_untrained, write_json_lines
 
 BERT = BertConfig(
     vocab=64, length=32, width=32, depth=2, num_heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
@@ -57,23 +58,11 @@ def make_sentences(count, seed=0):
     return [" ".join(rng.choice(WORDS, 2 + int(rng.integers(3)))) for _ in range(count)]
 
 
-def write_json_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
     """Return a workdir of an untrained BERT."""
-    workdir = tmp_path_factory.mktemp("pretrained") / "bert"
-    params = jax.jit(make_initializer(make_starting_run(BERT)))()
-    start_workdir(
-        workdir,
-        make_starting_run(BERT),
-        params,
-        train_vocabulary(make_sentences(300), 56, algorithm="bpe"),
-    )
-    return workdir
+    vocabulary = train_vocabulary(make_sentences(300), 56, algorithm="bpe")
+    return start_untrained(tmp_path_factory.mktemp("pretrained") / "bert", BERT, vocabulary)
 
 
 @pytest.fixture(scope="module")
@@ -328,19 +317,11 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
             "is not a run's folder (it has no config.json) and holds file"
             in capsys.readouterr().err
         )
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [
-        "file",
-        "file",
-        "mine",
-        "seed-1",
-        "several",
-    ]
-    start_workdir(
-        tmp_path / "later",
-        make_starting_run(BERT),
-        open_trained(pretrained).params,
-        train_vocabulary(make_sentences(300, 9), 50, algorithm="bpe"),
+    assert (
+        sorted(path.name for path in tmp_path.rglob("*")) == "file file mine seed-1 several".split()
     )
+    vocabulary = train_vocabulary(make_sentences(300, 9), 50, algorithm="bpe")
+    start_untrained(tmp_path / "later", BERT, vocabulary, open_trained(pretrained).params)
     assert main(replace_word(command, pretrained, tmp_path / "later")) == 2
     assert "holds other examples or has another vocabulary" in capsys.readouterr().err
     # A store with other labels than the model's is refused before anything is computed.

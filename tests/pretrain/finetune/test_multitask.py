@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
@@ -21,7 +20,6 @@ from data.vocabulary.load import train_vocabulary
 from models.config.bart import BartConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.glue import score_other_part
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator, score_generated_texts
 from pretrain.evaluation.qa_spans import score_answers
@@ -34,11 +32,11 @@ from pretrain.inference.tasks.predict_generated import make_reader
 from pretrain.publish.cards.model_card import make_card
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits.label_checks import read_pairs
-from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.command import split_words
+from tests.pretrain.workdirs import start_untrained, write_json_lines
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
@@ -77,11 +75,6 @@ def make_questions(count, seed):
         }
 
 
-def write_json_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def vocabulary():
     spelt = f"squad2 question: Who sleeps? context: {' '.join(NAMES)} {UNANSWERABLE} sst2 sentence: positive negative choice1 choice2 choice3"
@@ -93,13 +86,7 @@ def vocabulary():
 def pretrained(vocabulary, tmp_path_factory):
     """Return a workdir of an untrained T5."""
     workdir = tmp_path_factory.mktemp("pretrained") / "t5"
-    start_workdir(
-        workdir,
-        make_starting_run(T5),
-        jax.jit(make_initializer(make_starting_run(T5)))(),
-        vocabulary,
-    )
-    return workdir
+    return start_untrained(workdir, T5, vocabulary)
 
 
 @pytest.mark.more

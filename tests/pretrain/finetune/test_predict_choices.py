@@ -11,6 +11,7 @@ from pretrain.__main__ import main
 from pretrain.workdir import metrics_file
 from pretrain.workdir.workdir import Workdir
 from tests.command import split_words
+from tests.pretrain.workdirs import write_json_lines
 
 WORDS = "the a fox dog river stone runs sees near old".split()
 FAST = [
@@ -39,11 +40,6 @@ def make_questions(count, seed):
             }
         )
     return found
-
-
-def write_json_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from models import build
 from models.config.bert import BertConfig
 from models.config.heads import SpanReaderConfig
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run, override_run
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.read_write import write_model
@@ -34,13 +33,13 @@ from pretrain.inference.tasks.predict_answers import AnswerPredictor
 from pretrain.mesh.sharding import find_dimension_names, format_path
 from pretrain.publish.cards.model_card import make_card
 from pretrain.training import truncation_report
-from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.trained import Trained, open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.command import split_words
 from tests.pretrain.finetune.encoders import FRAMES, TEXT, draw_params, make_encoders
+from tests.pretrain.workdirs import start_untrained, write_json_lines
 
 BERT = BertConfig(
     vocab=96, length=32, width=16, depth=1, num_heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
@@ -78,11 +77,6 @@ def make_questions(count, seed, longest=20):
         }
 
 
-def write_json_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
     """Return a workdir of an untrained BERT."""
@@ -95,13 +89,7 @@ def pretrained(tmp_path_factory):
         90,
         algorithm="bpe",
     )
-    start_workdir(
-        workdir,
-        make_starting_run(BERT),
-        jax.jit(make_initializer(make_starting_run(BERT)))(),
-        vocabulary,
-    )
-    return workdir
+    return start_untrained(workdir, BERT, vocabulary)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ same files.
 import json
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,7 +13,6 @@ from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.evaluation.generated_answers import score_generated_texts
 from pretrain.evaluation.task_metrics import check_run_metrics
 from pretrain.finetune.tasks import TASKS
@@ -22,11 +20,11 @@ from pretrain.finetune.text2text_task import convert_to_text
 from pretrain.publish.cards.model_card import make_card
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits.label_checks import read_pairs
-from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.command import split_words
+from tests.pretrain.workdirs import start_untrained
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
@@ -90,12 +88,7 @@ def read_task(file, scheme=None, columns=None):
 
 
 def test_it_learns_and_predicts(vocabulary, tmp_path, capsys):
-    start_workdir(
-        tmp_path / "t5",
-        make_starting_run(T5),
-        jax.jit(make_initializer(make_starting_run(T5)))(),
-        vocabulary,
-    )
+    start_untrained(tmp_path / "t5", T5, vocabulary)
     rows = make_sentences(32, 2)
     files = (
         write_columns(tmp_path / "train.conll", make_sentences(96, 1)),

@@ -6,7 +6,6 @@ import json
 from argparse import Namespace
 from types import SimpleNamespace
 
-import jax
 import numpy as np
 import pytest
 
@@ -18,18 +17,17 @@ from models.config.bart import BartConfig
 from models.config.bert import BertConfig
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.evaluation.generated_answers import GeneratedAnswerEvaluator
 from pretrain.evaluation.task_metrics import check_metrics, find_metric_kind, score_written_texts
 from pretrain.finetune.labelled_task import LabelledExamples
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.text2text_task import TextExamples, convert_to_text, find_label_words
 from pretrain.settings.overrides import ConfigError
-from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.trained import open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.command import split_words
+from tests.pretrain.workdirs import start_untrained, write_json_lines
 from tests.store_files import generation_folder
 
 T5 = T5Config(
@@ -50,11 +48,6 @@ def make_sentences(count, seed=0):
     return [" ".join(rng.choice(WORDS[:10], 2 + int(rng.integers(3)))) for _ in range(count)]
 
 
-def write_json_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def vocabulary():
     return train_vocabulary(
@@ -69,13 +62,7 @@ def vocabulary():
 def pretrained(vocabulary, tmp_path_factory):
     """Return a workdir of an untrained T5."""
     workdir = tmp_path_factory.mktemp("pretrained") / "t5"
-    start_workdir(
-        workdir,
-        make_starting_run(T5),
-        jax.jit(make_initializer(make_starting_run(T5)))(),
-        vocabulary,
-    )
-    return workdir
+    return start_untrained(workdir, T5, vocabulary)
 
 
 @pytest.fixture(scope="module")

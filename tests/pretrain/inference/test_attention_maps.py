@@ -27,7 +27,6 @@ from models.config.t5 import T5Config
 from models.config.textcnn import TextCnnConfig
 from models.layers.packing import shift_right
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.api.pictures import check_layers_and_heads
 from pretrain.cli.attention import write_images
 from pretrain.config import Mesh
@@ -36,7 +35,7 @@ from pretrain.inference.attention_maps import Panel, Token, compute_attention_ma
 from pretrain.mesh.sharding import make_mesh
 from pretrain.reporting.html import render_html
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.trained import Trained
+from tests.pretrain.workdirs import make_trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",
@@ -52,25 +51,18 @@ T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, num_heads=2, head_w
 EVIL = 'the </script><script>alert("fox")</script> & \u2028'
 
 
-def make_trained(config, size, **vocabulary):
-    rng, run = np.random.default_rng(0), make_starting_run(config)
-    params = jax.tree.map(
-        lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32),
-        jax.eval_shape(make_initializer(run)),
-    )
-    return Trained(
-        None, run, 7, params, train_vocabulary(TEXT, size, algorithm="bpe", **vocabulary)
-    )
+def make_tiny(config, size, **vocabulary):
+    return make_trained(config, train_vocabulary(TEXT, size, algorithm="bpe", **vocabulary))
 
 
 @pytest.fixture(scope="module")
 def t5():
-    return make_trained(T5, 200, layout="t5")
+    return make_tiny(T5, 200, layout="t5")
 
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    bert, path = make_trained(BERT, 110), tmp_path_factory.mktemp("attention") / "w"
+    bert, path = make_tiny(BERT, 110), tmp_path_factory.mktemp("attention") / "w"
     start_workdir(path, bert.run, bert.params, bert.vocabulary)
     return path
 
@@ -134,7 +126,7 @@ def test_an_encoder_decoder_has_three_kinds(t5):
 
 
 def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
-    tuned, path = make_trained(ClassifierConfig(encoder=ELECTRA), 110), tmp_path / "a.html"
+    tuned, path = make_tiny(ClassifierConfig(encoder=ELECTRA), 110), tmp_path / "a.html"
     start_workdir(tmp_path / "w", tuned.run, tuned.params, tuned.vocabulary)
     say = ["attention", "--workdir", str(tmp_path / "w"), "--output", str(path), "the quick fox"]
     assert (
@@ -158,7 +150,7 @@ def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
 
 
 def test_a_decoder_alone_reads_only_what_comes_before():
-    gpt2 = make_trained(GPT2, 110, layout="gpt")
+    gpt2 = make_tiny(GPT2, 110, layout="gpt")
     ((panel,),) = compute_maps(gpt2, [("text 1", "the quick fox", None)])
     assert (
         panel.name == "decoder"

@@ -19,14 +19,13 @@ from models.config.gpt2 import Gpt2Config
 from models.config.heads import ClassifierConfig
 from models.config.xlnet import XLNetConfig
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Mesh
 from pretrain.inference.hidden_states import COMBINATIONS, extract_features
 from pretrain.inference.word_alignment import WordAligner
 from pretrain.mesh.sharding import format_path, make_mesh, make_param_sharding
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.trained import Trained
 from tests.command import split_words
+from tests.pretrain.workdirs import make_trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",
@@ -37,18 +36,13 @@ BERT = BertConfig(vocab=128, length=40, width=16, depth=4, num_heads=2, mlp=24)
 TEXTS = [("in:1", "The fox reads."), ("in:3", "a  \u200b\tbrowner  dog"), ("in:4", "the fox " * 30)]
 
 
-def make_trained(config, **vocabulary):
-    rng, run = np.random.default_rng(0), make_starting_run(config)
-    params = jax.tree.map(
-        lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32),
-        jax.eval_shape(make_initializer(run)),
-    )
-    return Trained(None, run, 7, params, train_vocabulary(TEXT, 110, algorithm="bpe", **vocabulary))
+def make_tiny(config, **vocabulary):
+    return make_trained(config, train_vocabulary(TEXT, 110, algorithm="bpe", **vocabulary))
 
 
 @pytest.fixture(scope="module")
 def bert():
-    return make_trained(BERT)
+    return make_tiny(BERT)
 
 
 def make_one_device_mesh():
@@ -216,7 +210,7 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
 
 
 def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp_path, capsys):
-    tuned = make_trained(ClassifierConfig(encoder=BERT))
+    tuned = make_tiny(ClassifierConfig(encoder=BERT))
     params = tuned.params | {
         "encoder": {name: bert.params[name] for name in tuned.params["encoder"]}
     }
@@ -278,7 +272,7 @@ def test_bad_input_is_reported_and_nothing_is_written(
 
 
 def test_the_cls_of_xlnet_is_its_last_piece():
-    trained = make_trained(XLNetConfig(vocab=128, width=16, depth=2, num_heads=2, mlp=24))
+    trained = make_tiny(XLNetConfig(vocab=128, width=16, depth=2, num_heads=2, mlp=24))
     pieces, found = (extract_states(trained, pooling=name).arrays for name in ("none", "cls"))
     last = pieces["offsets"][1:] - 1
     assert (pieces["ids"][last] == trained.vocabulary.cls).all()
@@ -293,7 +287,7 @@ def test_states_that_are_no_numbers_are_refused(bert):
 
 
 def test_unsupported_layers_and_poolings_are_refused():
-    gpt2 = make_trained(
+    gpt2 = make_tiny(
         Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24), layout="gpt"
     )
     with pytest.raises(ValueError, match="--pooling cls: a text of Gpt2Config does not begin with"):

@@ -17,7 +17,7 @@ from models.config.bert import BertConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.api.importing import make_initializer, make_starting_run
+from pretrain.api.importing import make_starting_run
 from pretrain.config import Mesh
 from pretrain.inference.in_context import evaluate_task
 from pretrain.inference.in_context_tasks import (
@@ -31,6 +31,7 @@ from pretrain.inference.in_context_tasks import (
 from pretrain.mesh.sharding import make_mesh, make_param_sharding
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import Trained
+from tests.pretrain.workdirs import draw_params
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",
@@ -52,11 +53,11 @@ OPEN = [
 
 
 def make_trained(config, seed, size, **vocabulary):
-    rng, run = np.random.default_rng(seed), make_starting_run(config)
+    run = make_starting_run(config)
     run = dataclasses.replace(run, train=dataclasses.replace(run.train, compute_dtype="float32"))
-    shapes = jax.eval_shape(make_initializer(run))
-    params = jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), shapes)
-    return Trained(None, run, 0, params, train_vocabulary(TEXT, size, **vocabulary))
+    return Trained(
+        None, run, 0, draw_params(config, seed), train_vocabulary(TEXT, size, **vocabulary)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,6 @@ from models import build
 from models.activations import capture_activations
 from models.config.deit import DeitConfig
 from models.config.vit import VitConfig
-from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.attention import draw_maps
 from pretrain.config import Mesh
 from pretrain.inference.images.patch_attention import compute_image_maps
@@ -33,6 +32,7 @@ from pretrain.mesh.sharding import make_mesh
 from pretrain.reporting.patch_figures import draw_cosines, draw_filters
 from pretrain.reporting.patch_maps import ImageMaps, lay_over, make_overlay, render_patch_page
 from pretrain.workdir.trained import Trained
+from tests.pretrain.workdirs import make_trained
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -40,13 +40,8 @@ SIZES = dict(image_size=16, patch_size=4, width=16, depth=2, num_heads=2, mlp=16
 EVIL = '</style><script>alert("7")</script>'
 
 
-def make_trained(config, scale=0.4):
-    rng, run = np.random.default_rng(0), make_starting_run(config)
-    params = jax.tree.map(
-        lambda leaf: rng.normal(0, scale, leaf.shape).astype(np.float32),
-        jax.eval_shape(make_initializer(run)),
-    )
-    return Trained(None, run, 7, params, ImageEncoding(("a", "b", EVIL)))
+def make_tiny(config, scale=0.4):
+    return make_trained(config, ImageEncoding(("a", "b", EVIL)), width=scale)
 
 
 def compute_maps(trained, tmp_path):
@@ -72,7 +67,7 @@ def set_attention(trained, patch):
 
 
 def test_a_class_token_that_attends_to_one_patch_shows_it(tmp_path):
-    found = compute_maps(set_attention(make_trained(VitConfig(**SIZES)), patch=6), tmp_path)
+    found = compute_maps(set_attention(make_tiny(VitConfig(**SIZES)), patch=6), tmp_path)
     expected = np.zeros((4, 4))
     expected[1, 2] = 1
     np.testing.assert_allclose(found.weights_NHGG[0, 1], expected, atol=1e-4)
@@ -97,7 +92,7 @@ def test_a_class_token_that_attends_to_one_patch_shows_it(tmp_path):
 )
 def test_the_maps_are_the_weights_of_what_the_head_reads(tmp_path, config, read):
     """Of the class token, of both tokens, or of all patches; rollout is a product of matrices."""
-    trained = make_trained(config)
+    trained = make_tiny(config)
     found = compute_maps(trained, tmp_path)
     seen = capture_activations(
         build(config), trained.params, found.pixels_SSC[None], method="compute_states"
@@ -167,7 +162,7 @@ def test_nothing_is_drawn_where_an_image_exists(tmp_path):
 
 
 def test_weights_that_are_no_numbers_are_refused(tmp_path):
-    trained = make_trained(VitConfig(**SIZES))
+    trained = make_tiny(VitConfig(**SIZES))
     params = jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), trained.params)
     with pytest.raises(ValueError, match=r"one.png: an attention weight is not a number"):
         compute_maps(dataclasses.replace(trained, params=params), tmp_path)
@@ -204,7 +199,7 @@ def test_positions_are_compared_by_their_cosines():
 
 def test_distances_are_the_mean_over_patches():
     """Uniform attention: the mean distance of two patches. All to one: the mean distance to it."""
-    trained = make_trained(VitConfig(**SIZES))
+    trained = make_tiny(VitConfig(**SIZES))
     places = 4 * np.stack(np.meshgrid(range(4), range(4), indexing="ij"), -1).reshape(16, 2)
     between = np.hypot(*(places[:, None] - places).transpose(2, 0, 1))
     hand = set_attention(trained, patch=6)

@@ -195,48 +195,22 @@ def plan_for_tpu(root):
     [
         (
             "bert_tiny",
-            [
-                "mesh.data=1",
-                "mesh.fsdp=2",
-                "mesh.model=2",
-                "model.attention_dropout=0",
-                "data.objective.length=128",
-                "model.length=128",
-            ],
+            "mesh.data=1 mesh.fsdp=2 mesh.model=2 model.attention_dropout=0 data.objective.length=128 model.length=128".split(),
             ["Splash"],
         ),
         (  # the kernel inside of the exchange's shard_map
             "bert_tiny",
-            [
-                "mesh.data=2",
-                "mesh.fsdp=2",
-                "model.attention_dropout=0",
-                "data.objective.length=128",
-                "model.length=128",
-            ],
+            "mesh.data=2 mesh.fsdp=2 model.attention_dropout=0 data.objective.length=128 model.length=128".split(),
             ["Splash"],
         ),
         (  # its fixed pattern is a static mask of the kernel, another in each head
             "sparse_transformer_tiny",
-            [
-                "mesh.data=1",
-                "mesh.fsdp=2",
-                "mesh.model=2",
-                "model.depth=1",
-                "data.objective.length=256",
-                "model.length=256",
-            ],
+            "mesh.data=1 mesh.fsdp=2 mesh.model=2 model.depth=1 data.objective.length=256 model.length=256".split(),
             ["Splash"],
         ),
         (
             "t5_mini",
-            [
-                "mesh.data=2",
-                "mesh.fsdp=2",
-                "model.depth=1",
-                "model.decoder_depth=1",
-                "model.dropout=0",
-            ],
+            "mesh.data=2 mesh.fsdp=2 model.depth=1 model.decoder_depth=1 model.dropout=0".split(),
             [
                 "whole-row kernel: Splash cannot add a bias to the scores",
                 "whole-row kernel: Splash takes multiples of 128 positions on each device, not 29 positions on 1 devices",

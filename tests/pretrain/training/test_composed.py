@@ -14,7 +14,7 @@ from data.store.reader import Store
 from pretrain import config
 from pretrain.training.loop import train
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import Checkpoints
+from tests.fingerprints import read_fingerprints
 from tests.pretrain.conftest import RUNS, make_texts
 
 STEPS = 4
@@ -71,12 +71,6 @@ def tiny(stores, monkeypatch):
 
     monkeypatch.setattr(config, "load", load_tiny)
     return load_tiny
-
-
-def read_fingerprints(workdir, step):
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.load_record(step)
-    return record["params"], record["optimizer"]
 
 
 @pytest.mark.more

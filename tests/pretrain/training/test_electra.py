@@ -14,7 +14,6 @@ from safetensors.numpy import load_file, save_file
 from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.electra import ElectraConfig
-from tests.pretrain.workdirs import draw_params
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert.read_write import open_model, write_model
@@ -23,6 +22,7 @@ from pretrain.inference import fill_mask
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import Trained
 from pretrain.workdir.workdir import Workdir
+from tests.pretrain.workdirs import draw_params
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",

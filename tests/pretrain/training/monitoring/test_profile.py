@@ -17,16 +17,10 @@ from pretrain.training.monitoring.operations import (
     read_trace,
 )
 from pretrain.training.monitoring.options import Monitoring, StepRange, parse_step_range
-from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.metrics_file import read_metrics
+from tests.fingerprints import read_fingerprints
 
 SHORT = ["train.stop_at_step=5", "evaluate.every=0", "checkpoint.every=2"]
-
-
-def read_fingerprints(workdir, step):
-    with Checkpoints(workdir, read_only=True) as checkpoints:
-        record = checkpoints.load_record(step)
-    return record["params"], record["optimizer"]
 
 
 @pytest.fixture(scope="module")
