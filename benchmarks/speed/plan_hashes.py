@@ -12,12 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The files that count what is in a program, and the functions that use them.
 COUNTING = (
     *(f"pretrain/plan/{name}.py" for name in ("hlo", "hlo_parser", "hbm_traffic", "collectives")),
-    *(
-        f"pretrain/plan/{name}.py"
-        for name in ("vector_operations", "pallas_calls", "floor", "work")
-    ),
-    *("pretrain/plan/roofline.py", "pretrain/plan/topology.py", "pretrain/training/flops.py"),
-    *("pretrain/training/accelerators.py", "pretrain/kernels/pair_scopes.py"),
+    *(f"pretrain/plan/{name}.py" for name in ("floor", "work", "roofline", "topology")),
+    *("pretrain/training/flops.py", "pretrain/training/accelerators.py"),
+    "pretrain/kernels/pair_scopes.py",
 )
 COUNTING_FUNCTIONS = {
     "pretrain.plan.estimate": ("plan_run", "count_step", "compute_bounds"),

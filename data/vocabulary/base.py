@@ -288,6 +288,7 @@ def _find_roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
 
     A name in `given`, which comes from the vocabulary's own files, precedes the usual names. The
     pieces <s> and </s> serve as cls and sep only next to a <mask> (RoBERTa); T5's </s> is only eos.
+    Tokens with a mask but neither cls nor sep, such as EuroBERT's, have bos and eos in these roles.
     """
     found = []
     for role, names in ROLE_PIECES.items():
@@ -299,6 +300,9 @@ def _find_roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
     # GPT-2's settings name <|endoftext|> as unknown, too, but bytes are never unknown.
     if found[1] in found[5:]:
         found[1] = None
+    _, _, cls, sep, mask, bos, eos = found
+    if (cls, sep) == (None, None) and None not in (mask, bos, eos):
+        found[2:4] = bos, eos
     return found
 
 

@@ -16,8 +16,10 @@ from models import build
 from models.config.eurobert import EuroBertConfig
 from models.config.heads import ClassifierConfig, TaggerConfig
 from models.config.neobert import NeoBertConfig
+from pretrain.config import load
 from pretrain.convert import fine_tuned
 from pretrain.convert.pretrained import CONVERTERS
+from pretrain.training.schedules import make_learning_rate
 from tests.models.promises.test_heads import make_headed, make_vocabulary
 
 IDS = types.SimpleNamespace(pad=0, cls=2, sep=3, mask=4)  # of a vocabulary
@@ -267,3 +269,10 @@ def test_initial_scales(name, low, deviation, tiny_configs):
         layer["mlp"]["down"]["kernel"],
     ):
         assert np.std(kernel) == pytest.approx(deviation, rel=0.03) and kernel.min() >= low
+
+
+def test_the_rate_of_the_recipe_falls_to_a_tenth_at_step_900_000():
+    run = load("neobert", [])
+    rate = make_learning_rate(run.optimizer, run.train.steps)
+    found = [float(rate(n)) for n in (0, 2000, 451_000, 900_000, 999_999)]
+    assert found == pytest.approx([5e-8, 1e-4, 5.5e-5, 1e-5, 1e-5], rel=1e-3)
