@@ -153,7 +153,10 @@ class Stream:
             row_NB, key_NB = self.get_block_keys(current // steps, steps, lo, hi)
             draws.append((row_NB[current % steps], key_NB[current % steps]))
         row_B, key_B = (np.concatenate(arrays) for arrays in zip(*draws))
-        return order.restart_rows(self.objective, self.build(row_B, key_B), key_B)
+        batch = self.build(row_B, key_B)
+        if self.objective.zero_state_rate:
+            order.restart_rows(self.objective, batch, key_B)
+        return batch
 
     def draw_block_keys(
         self, block: int, steps: int, lo: int, hi: int

@@ -88,8 +88,8 @@ def locate_evaluation_rows(
     return num_steps_N[:, None] * place_B + step_N[:, None]
 
 
-def restart_rows(objective: Any, batch: Batch, key_B: np.ndarray) -> Batch:
-    """Return a batch of which some rows on lanes begin with a state of zeros, as training reads it.
+def restart_rows(objective: Any, batch: Batch, key_B: np.ndarray) -> None:
+    """Let some rows on lanes of a batch begin with a state of zeros, as training reads them.
 
     From zeros, with which each text of a task begins, a model has a higher loss if its state was
     not zeros again after its first step. Melis et al. (2018), section 4, restart with probability
@@ -100,10 +100,9 @@ def restart_rows(objective: Any, batch: Batch, key_B: np.ndarray) -> Batch:
       batch: the rows; `is_continued` is changed in place.
       key_B: the keys of their draws.
     """
-    if (rate := objective.zero_state_rate) and "is_continued" in batch:
+    if "is_continued" in batch:
         draw_B1 = hashing.draw_uniforms(hashing.derive_keys(key_B, hashing.ZERO_STATE), 1)
-        batch["is_continued"] &= draw_B1[:, 0] >= rate
-    return batch
+        batch["is_continued"] &= draw_B1[:, 0] >= objective.zero_state_rate
 
 
 def derive_evaluation_keys(row_B: np.ndarray) -> np.ndarray:

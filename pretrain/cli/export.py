@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.publish.export import export_run
 
     exported = export_run(args.workdir, args.output, read_options(ExportArguments, args))
-    print(f"{args.output}: step {exported.trained.step:,} of {args.workdir}")
+    print(f"{args.output}: step {exported.step:,} of {args.workdir}")
     print("\n".join(list_file_lines(exported, args.format)))
     if args.format == "jax":
         print(f"to load it, see {args.output}/README.md")
@@ -33,10 +33,9 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.publish.cards.model_card import make_loading_lines
     from pretrain.publish.lost_rates import list_lost_rates
 
-    trained = exported.trained
-    for line in list_lost_rates(trained.run.model, trained.encoding):
+    for line in list_lost_rates(exported.run.model, exported.encoding):
         print(line)
-    code = make_loading_lines(trained.run, trained.encoding, args.output)
+    code = make_loading_lines(exported.run, exported.encoding, args.output)
     print("\n".join(["load it with", *(f"  {line}" for line in code)]))
     return 0
 

@@ -20,9 +20,9 @@ from data.vocabulary.base import Vocabulary
 from data.vocabulary.spelling import read_word_list
 from data.vocabulary.word_level import build_word_vocabulary
 from models.layers.layer_layout import flatten_params, unflatten_params
-from pretrain.convert.finite import check_finite
 from pretrain.convert.safe_folder import CONFIG, FolderError, read_json
 from pretrain.convert.size_checks import MAX_LAYERS, MAX_SIZE, check_fits_memory
+from pretrain.convert.weight_values import check_finite
 from pretrain.families import FAMILIES
 from pretrain.families.family_record import Family, Hdf5Map
 from pretrain.host.extras import how_to_install

@@ -17,11 +17,9 @@ from models.config.base import Config
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, fine_tuned
 from pretrain.convert.arrays.flax_weights import has_flax_weights, open_flax_weights
-from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.encodings.files import check_size, read_encoding, write_encoding
 from pretrain.convert.encodings.processor import CROP_RATIO
 from pretrain.convert.export_folder import list_sizes, replace_export, write_json, write_tensors
-from pretrain.convert.finite import FiniteTensors, check_finite
 from pretrain.convert.name_map import ImportReport
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.safe_folder import (
@@ -32,6 +30,7 @@ from pretrain.convert.safe_folder import (
     read_config,
 )
 from pretrain.convert.size_checks import check_model_sizes
+from pretrain.convert.weight_values import FiniteTensors, check_finite, round_tensors
 from pretrain.families import FAMILIES, find_family
 from pretrain.families.key_rules import name_keys
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pretrain.convert import find_model_family
-from pretrain.convert.finite import make_printable
 from pretrain.convert.head_maps import list_unread_modules
+from pretrain.convert.weight_values import make_printable
 from pretrain.settings.verb_options import VerbOptions, option
 
 if TYPE_CHECKING:

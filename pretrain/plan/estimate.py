@@ -19,7 +19,7 @@ from pretrain.plan.hlo import HloModule
 from pretrain.plan.roofline import compute_roofline
 from pretrain.plan.work import Work, count_work
 from pretrain.training import flops
-from pretrain.training.memory.byte_counts import count_held_bytes
+from pretrain.training.memory.memory_estimate import count_held_bytes
 from pretrain.training.program import Program, check_batch, make_program
 
 if TYPE_CHECKING:

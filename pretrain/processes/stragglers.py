@@ -12,8 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator
 
 import jax
 
@@ -21,8 +20,6 @@ from pretrain.processes import processes
 
 # Seconds between two reports: a few bytes per process, and no step waits for them.
 REPORT_INTERVAL = 10.0
-
-Item = TypeVar("Item")
 
 
 class StragglerMonitor:
@@ -37,19 +34,15 @@ class StragglerMonitor:
         self.input_seconds = 0.0
         self.device_seconds = 0.0
 
-    def measure_input(self, batches: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items of an iterable, and record in `input_seconds` how long each one took.
+    @contextlib.contextmanager
+    def measure_input(self) -> Iterator[None]:
+        """Record in `input_seconds` how long this context, which fetches a batch, takes.
 
         The devices lag the loop by one step: they wait only if a batch takes more than a step.
         """
-        batches = iter(batches)
-        while True:
-            began = time.perf_counter()
-            batch = next(batches, None)
-            self.input_seconds = time.perf_counter() - began
-            if batch is None:
-                return
-            yield batch
+        began = time.perf_counter()
+        yield
+        self.input_seconds = time.perf_counter() - began
 
     @contextlib.contextmanager
     def measure_device_wait(self) -> Iterator[None]:

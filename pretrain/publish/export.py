@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from models import build
+from pretrain.config import Run
 from pretrain.convert import find_model_family
 from pretrain.convert.export_folder import check_output
 from pretrain.convert.read_write import write_model
@@ -16,16 +17,18 @@ from pretrain.publish.export_options import ExportOptions
 from pretrain.publish.jax_folder import write_jax_folder
 from pretrain.training.state import make_dummy_inputs
 from pretrain.workdir.check import check_orbax_path
-from pretrain.workdir.trained import Trained, open_trained
+from pretrain.workdir.trained import open_trained
 
 DEFAULTS = ExportOptions()
 
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """An export: the checkpoint, and {file: size in bytes} of the folder."""
+    """An export: its step, run and encoding, and {file: size in bytes} of the folder."""
 
-    trained: Trained
+    step: int
+    run: Run
+    encoding: Any
     files: dict[str, int]
 
 
@@ -64,7 +67,7 @@ def export_run(
     if options.format == "jax":
         inputs = make_dummy_inputs(build(config), trained.run.data.objective, 1)
         files = write_jax_folder(output, config, trained.params, trained.encoding, inputs, **common)
-        return Exported(trained, files)
+        return Exported(trained.step, trained.run, trained.encoding, files)
     card = model_card.make_card(trained, options.dtype, place)
     files = write_model(output, config, trained.params, trained.encoding, card=card, **common)
-    return Exported(trained, files)
+    return Exported(trained.step, trained.run, trained.encoding, files)

@@ -28,11 +28,10 @@ import models
 from data.images.encoding import ImageEncoding
 from data.vocabulary.base import Vocabulary
 from models import build
-from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.encodings.files import write_encoding
 from pretrain.convert.encodings.processor import CROP_RATIO
 from pretrain.convert.export_folder import check_output, list_sizes, replace_export
-from pretrain.convert.finite import check_finite
+from pretrain.convert.weight_values import check_finite, round_tensors
 from pretrain.host.command import PREFIX
 from pretrain.kernels.model_hooks import make_local_hooks
 from pretrain.mesh.sharding import format_path

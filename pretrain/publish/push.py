@@ -32,10 +32,9 @@ def push_run(
     with tempfile.TemporaryDirectory(prefix="cloze-push-") as scratch:
         folder = pathlib.Path(scratch, "export")
         exported = export_run(workdir, folder, options, target.repository)
-        trained = exported.trained
         if options.format == "transformers":
-            for line in list_lost_rates(trained.run.model, trained.encoding):
+            for line in list_lost_rates(exported.run.model, exported.encoding):
                 report(line)
         if target.message == MESSAGE:
-            target = dataclasses.replace(target, message=f"{MESSAGE} at step {trained.step:,}")
+            target = dataclasses.replace(target, message=f"{MESSAGE} at step {exported.step:,}")
         return upload_files(list_export_files(folder), target, report)

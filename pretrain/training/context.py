@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -34,19 +36,30 @@ Batches = Generator[tuple[int, Any], None, None]
 class RestartableFeed:
     """An iterator over the batches of a run in order, which can restart at another step."""
 
-    def __init__(self, open_feed: Callable[[int], Batches], start: int) -> None:
+    def __init__(
+        self,
+        open_feed: Callable[[int], Batches],
+        start: int,
+        measure_wait: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         """Begin at step `start`.
 
         Args:
           open_feed: takes a step and returns a generator of (step, batch) from that step on.
+          measure_wait: () -> a context in which a batch is waited for.
         """
         self.open_feed, self.items = open_feed, open_feed(start)
+        self.measure_wait = measure_wait
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         return self
 
     def __next__(self) -> tuple[int, Any]:
-        return next(self.items)
+        with self.measure_wait():
+            item = next(self.items, None)
+        if item is None:
+            raise StopIteration
+        return item
 
     def restart_at(self, step: int) -> None:
         """Continue with the batch of `step`."""
@@ -93,11 +106,13 @@ class TrainContext:
     def read_batches(self, start: int) -> RestartableFeed:
         """Return the batches of the run from step `start` on."""
         self.ledger.enter_phase("step")
-        return RestartableFeed(self._measure_feed, start)
+        return RestartableFeed(self.open_feed, start, self._measure_wait)
 
-    def _measure_feed(self, start: int) -> Batches:
-        timed = self.ledger.time_items("data", self.open_feed(start))
-        yield from self.stragglers.measure_input(timed)
+    @contextlib.contextmanager
+    def _measure_wait(self) -> Iterator[None]:
+        """Count the time in this context as waiting for a batch."""
+        with self.ledger.time_phase("data"), self.stragglers.measure_input():
+            yield
 
     def train_step(
         self, step: int, state: TrainState, batch: Any
@@ -106,7 +121,9 @@ class TrainContext:
 
         An implicit transfer from the host would stall every step, so it raises an error.
         """
-        self.profiler.start_if_due(step, state)
+        if self.profiler.is_due(step):
+            jax.block_until_ready(state)  # The trace begins with this step.
+            self.profiler.start_trace()
         phase = "step" if self.is_compiled else "compile"
         with (
             self.ledger.time_phase(phase),

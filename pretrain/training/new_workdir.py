@@ -19,7 +19,7 @@ from models.config.base import PatchConfig
 from models.layers.layer_layout import match_layout
 from pretrain.config import Run, to_json
 from pretrain.host.terminal import escape_line
-from pretrain.mesh.fingerprints import fingerprint_leaves
+from pretrain.mesh.replica_check import fingerprint_leaves
 from pretrain.mesh.sharding import format_path
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits.model_fit import check_fit

@@ -13,7 +13,7 @@ from etils import epath
 
 from data.corpus.untrusted import parse_bounded_json, read_bounded
 from pretrain.config import FORMAT, Run, check_format, to_json
-from pretrain.mesh.fingerprints import fingerprint_leaves
+from pretrain.mesh.replica_check import fingerprint_leaves
 from pretrain.mesh.sharding import format_path
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.errors import DamagedCheckpoint

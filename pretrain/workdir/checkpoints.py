@@ -21,7 +21,7 @@ import numpy as np
 from etils import epath
 
 from pretrain.config import Run
-from pretrain.mesh.fingerprints import fingerprint_leaves
+from pretrain.mesh.replica_check import fingerprint_leaves
 from pretrain.settings import Checkpoint
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir import orbax_manager

@@ -110,16 +110,6 @@ class Ledger:
         finally:
             self.enter_phase(previous)
 
-    def time_items(self, phase: str, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the items of an iterable; count the time that each of them takes as a phase."""
-        items = iter(items)
-        while True:
-            with self.time_phase(phase):
-                item = next(items, None)
-            if item is None:
-                return
-            yield item
-
     def mark_checkpoint(self, step: int, remaining_steps: Iterable[int]) -> None:
         """Record that the checkpoint of `step` contains all work so far.
 

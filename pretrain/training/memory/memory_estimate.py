@@ -1,29 +1,44 @@
-"""The estimate of a run's memory on each device, from abstract shapes alone."""
+"""The estimate of a run's memory on each device, counted from abstract shapes and their shardings.
+
+`plan` counts the same trees for machines that are absent.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from data.mixed import map_shapes
-from pretrain.mesh.sharding import make_batch_sharding, make_state_shardings
-from pretrain.training import flops
-from pretrain.training.memory.byte_counts import (
-    count_carried_gradients,
-    count_gradients,
-    count_held_bytes,
-    count_residuals,
+from models import build
+from pretrain.mesh.gradient_exchange import count_gathered_bytes, find_exchange_obstacle
+from pretrain.mesh.sharding import (
+    MESH_AXES,
+    find_dimension_names,
+    format_path,
+    make_batch_sharding,
+    make_state_shardings,
 )
+from pretrain.training import flops
+from pretrain.training.losses import Loss, LossOptions, MixedLoss
 from pretrain.training.memory.device_memory import format_bytes
 from pretrain.training.program import Program, make_program
+from pretrain.training.state import TrainState, init_variables
 
 if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh
 
     from pretrain.config import Run
+
+# Factor of the rows of a traced batch. A residual whose size it divides depends on the rows, since
+# no dimension of a parameter is a multiple of so large a prime number.
+ROW_PRIME = 1009
+MAX_SIZE = 2**31 - 1  # rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,3 +137,140 @@ def is_obviously_small(run: Run, available: int) -> bool:
     A value of a step costs several FLOPs, even in the smallest models more than it has bytes.
     """
     return flops.count_step_flops(run).all_pairs < available
+
+
+# ---- counts ---------------------------------------------------------------------
+
+
+def count_shard_bytes(tree: Any, shardings: Any) -> int:
+    """Return the bytes on each device of a tree of shapes with a tree of shardings."""
+    shards = jax.tree.map(
+        lambda leaf, sharding: math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize,
+        tree,
+        shardings,
+    )
+    return sum(jax.tree.leaves(shards))
+
+
+def count_held_bytes(state: TrainState, shardings: TrainState, batch: Any) -> dict[str, int]:
+    """Return {parameters, optimizer, batch}: bytes on each device of the arguments of a step.
+
+    Args:
+      state: shapes of the state.
+      batch: shapes of a global batch, with their shardings. The variables of the model count as
+        part of it.
+    """
+    batch_shardings = jax.tree.map(lambda leaf: leaf.sharding, batch)
+    return {
+        "parameters": count_shard_bytes(state.params, shardings.params),
+        "optimizer": count_shard_bytes(state.optimizer, shardings.optimizer),
+        "batch": count_shard_bytes(batch, batch_shardings)
+        + count_shard_bytes(state.variables, shardings.variables),
+    }
+
+
+def count_carried_gradients(run: Run, params: Any, num_devices: int) -> int:
+    """Return a lower bound of the bytes on each device of the gradients, which exist at once.
+
+    Whether a step is taken depends on the norm of all gradients, so that all of them exist while
+    the old state does. XLA may compute a single gradient twice instead of keeping it, but never one
+    that a loop carries: a scanned stack's, and with microbatches all. The loop may have
+    them in the dtype of the computation, and sharded over all devices.
+    """
+    is_summed = run.train.microbatches > 1
+    itemsize = 4 if is_summed else np.dtype(run.train.compute_dtype).itemsize
+    counted = 0
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        path = format_path(keys)
+        is_carried = is_summed or "layers" in path.split("/")
+        if is_carried and not path.startswith(tuple(run.model.frozen_params)):
+            counted += leaf.size
+    return counted * itemsize // num_devices
+
+
+def count_gradients(run: Run, held: dict[str, int], params: Any, mesh: Mesh | AbstractMesh) -> int:
+    """Return the expected bytes on each device of gradients and converted parameters.
+
+    The parameters are converted to the dtype of the computation. Gradients of a microbatch are
+    added to float32 sums. Those of gathered parameters are whole (`gradient_exchange`).
+    """
+    dtype, microbatches = run.train.compute_dtype, run.train.microbatches
+    share = np.dtype(dtype).itemsize / 4
+    converted = share if share < 1 else 0
+    copies = 1 + share if microbatches > 1 else 1
+    count = held["parameters"] * (copies + converted)
+    if find_exchange_obstacle(params, mesh, dtype, microbatches) is None:
+        count += count_gathered_bytes(params, mesh, dtype, microbatches)
+    return int(count)
+
+
+def count_residuals(run: Run, mesh: Mesh, program: Program) -> int:
+    """Return the bytes on each device of what the backward pass reads of the forward pass.
+
+    They count a whole batch, as if there were no microbatches, and proportional to its rows.
+    This traces the forward pass. XLA recomputes some of these tensors, and adds temporary ones. A
+    CPU computes bfloat16 in float32.
+    """
+    batch_size = run.data.batch_size
+    if batch_size * ROW_PRIME > MAX_SIZE:  # no array has so many rows
+        batch_size = mesh.shape["data"] * mesh.shape["fsdp"]
+    rows = batch_size * ROW_PRIME
+    batch = map_shapes(
+        partial(jax.ShapeDtypeStruct, sharding=make_batch_sharding(mesh)), run.data.objective, rows
+    )
+    variables = jax.eval_shape(partial(init_variables, build(run.model), run.data.objective, rows))
+    options = LossOptions(
+        compute_dtype=run.train.compute_dtype, label_smoothing=run.train.label_smoothing
+    )
+    with jax.set_mesh(mesh):
+        residuals = jax.eval_shape(
+            partial(_pull_back, program.model, program.loss, options),
+            program.abstract_state.params,
+            variables,
+            batch,
+        )
+    split_sizes = find_model_dims(program.abstract_state.params, mesh)
+    shards = mesh.shape["data"] * mesh.shape["fsdp"] * mesh.shape["sequence"]
+    is_cpu, total = mesh.devices.flat[0].platform == "cpu", 0.0
+    for leaf in jax.tree.leaves(residuals):
+        if leaf.size % ROW_PRIME == 0:
+            is_split = not split_sizes.isdisjoint(leaf.shape)
+            in_float32 = is_cpu and leaf.dtype == jnp.bfloat16
+            itemsize = 4 if in_float32 else leaf.dtype.itemsize
+            count = leaf.size * itemsize / ROW_PRIME / shards
+            total += count / mesh.shape["model"] if is_split else count
+    return int(total * run.data.batch_size / batch_size)
+
+
+def _pull_back(
+    model: Any,
+    loss: Loss | MixedLoss,
+    options: LossOptions,
+    params: Any,
+    variables: Any,
+    batch: Any,
+) -> Any:
+    """Return the function of the backward pass, a tree whose leaves are what it reads."""
+
+    def compute_sums(params: Any) -> Any:
+        return loss.compute_batch(
+            model,
+            params,
+            batch,
+            train=True,
+            dropout_key=jax.random.key(0),
+            options=options,
+            variables=variables,
+        ).sums
+
+    return jax.vjp(compute_sums, params)[1]
+
+
+def find_model_dims(params: Any, mesh: Mesh | AbstractMesh) -> set[int]:
+    """Return the sizes of the dimensions that the sharding rules split over the axis `model`."""
+    return {
+        size
+        for keys, leaf in jax.tree_util.tree_leaves_with_path(params)
+        for dim, size in zip(find_dimension_names(format_path(keys), leaf.shape), leaf.shape)
+        if MESH_AXES[dim] == "model" and size % mesh.shape["model"] == 0
+    }

@@ -15,8 +15,7 @@ from pretrain.config import Run, override_run, validate_run
 from pretrain.mesh.sharding import AXES, make_mesh
 from pretrain.settings import Adafactor
 from pretrain.settings.overrides import ConfigError
-from pretrain.training.memory.byte_counts import count_residuals
-from pretrain.training.memory.memory_estimate import estimate_on_devices
+from pretrain.training.memory.memory_estimate import count_residuals, estimate_on_devices
 from pretrain.training.program import check_batch, make_program
 
 if TYPE_CHECKING:

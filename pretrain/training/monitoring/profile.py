@@ -67,12 +67,14 @@ class StepProfiler:
         elif self.steps and self.traced is None and kind is None:
             self.log.log_message(f"--profile {self.steps}: none of these steps was run; no trace")
 
-    def start_if_due(self, step: int, state: Any) -> None:
-        """Start the trace before the first step of the range that runs."""
-        due = self.steps and self.steps.first <= step <= self.steps.last
-        if not due or self.traced is not None:
-            return
-        jax.block_until_ready(state)
+    def is_due(self, step: int) -> bool:
+        """Return whether a step that is about to start is the first of the range that runs."""
+        if self.traced is not None or not self.steps:
+            return False
+        return self.steps.first <= step <= self.steps.last
+
+    def start_trace(self) -> None:
+        """Start the trace; the devices have finished all steps before it."""
         self.traced = 0
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # An event for each Python call would slow the host down.

@@ -14,8 +14,8 @@ from models.config.electra import ElectraConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert import read_write
-from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.read_write import write_model
+from pretrain.convert.weight_values import round_tensors
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.cli.test_export import BERT, TEXT, make_noisy_params
 

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 from data.store.small_store import write_store
 from pretrain.__main__ import main
 from pretrain.api.importing import make_starting_run
-from pretrain.convert.finite import LONGEST, check_finite, make_printable
 from pretrain.convert.read_write import open_model
+from pretrain.convert.weight_values import LONGEST, check_finite, make_printable
 from pretrain.families.tensor_steps import merge_copies
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import open_trained

@@ -79,14 +79,11 @@ def test_waits_of_the_loop_are_measured(monkeypatch):
     now = [10.0]
     monkeypatch.setattr(stragglers.time, "perf_counter", lambda: now[0])
 
-    def iterate_slowly():
-        for seconds in (3.0, 0.5):
-            now[0] += seconds
-            yield seconds
-
     monitor, reports = StragglerMonitor(), []
     monkeypatch.setattr(monitor, "report_waits", lambda *seconds: reports.append(seconds) or {})
-    for seconds in monitor.measure_input(iterate_slowly()):
+    for seconds in (3.0, 0.5):
+        with monitor.measure_input():
+            now[0] += seconds
         assert monitor.input_seconds == seconds
         now[0] += 100.0  # the loop's own work
         for _ in range(2):

@@ -15,7 +15,7 @@ import pytest
 
 from pretrain.config import Adafactor, AdamW, Lamb, load
 from pretrain.mesh.device_feed import prefetch_to_devices
-from pretrain.mesh.fingerprints import fingerprint_leaves
+from pretrain.mesh.replica_check import fingerprint_leaves
 from pretrain.mesh.sharding import make_mesh
 from pretrain.settings.overrides import ConfigError
 from pretrain.training import step

@@ -15,7 +15,7 @@ import pytest
 
 from models import build
 from pretrain.config import FORMAT, Adafactor, Checkpoint, Mesh, to_json
-from pretrain.mesh.fingerprints import compute_fingerprint
+from pretrain.mesh.replica_check import compute_fingerprint
 from pretrain.mesh.sharding import make_mesh, make_state_shardings
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir

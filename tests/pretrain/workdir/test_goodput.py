@@ -173,14 +173,11 @@ def test_an_error_of_the_run_is_not_replaced_by_one_of_the_ledger(tmp_path, caps
     assert "not written as the run ended: " in capsys.readouterr().err
 
 
-def test_the_time_until_each_item_is_there_is_a_part(clock, tmp_path):
-    def iterate_slowly():
-        for seconds in (3, 4):
-            clock.now += seconds
-            yield seconds
-
+def test_the_time_in_a_phase_within_another_is_a_part(clock, tmp_path):
     with open_ledger(tmp_path, 0, start_time=1000.0) as ledger:
         ledger.enter_phase("step")
-        for seconds in ledger.time_items("data", iterate_slowly()):
+        for seconds in (3, 4):
+            with ledger.time_phase("data"):
+                clock.now += seconds
             clock.now += 10 * seconds
     assert read_parts(tmp_path) == {"data": 7, "step": 70}
