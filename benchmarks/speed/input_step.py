@@ -61,6 +61,7 @@ class IndexFedStream:
     def __init__(self, stream: Stream) -> None:
         """Wrap a stream."""
         self.stream, self.data = stream, stream.data
+        self.streams = {"": self}  # as `Stream.streams`
 
     def iterate_batches(self, start_step: int, lo: int = 0, hi: int | None = None) -> Iterator[Any]:
         """Yield the batches from a step on; `lo` and `hi` are the process's share of the rows."""

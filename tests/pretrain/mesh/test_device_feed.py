@@ -68,6 +68,10 @@ class Numbered:
     class data:
         batch_size = 16
 
+    @property
+    def streams(self):
+        return {"": self}
+
     def iterate_batches(self, start, lo, hi):
         step = start
         while True:
