@@ -11,13 +11,12 @@ import platform
 import tempfile
 import time
 from collections.abc import Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from data.read_ahead import choose_feed
 from data.tensorflow_import import import_tensorflow
 from pretrain.host.command import PREFIX
-from pretrain.host.extras import how_to_install
+from pretrain.host.extras import find_version, how_to_install
 from pretrain.processes import processes as cluster
 from pretrain.processes.accelerator_detection import (
     Accelerators,
@@ -167,17 +166,9 @@ def _check_feed() -> bool:
     return True
 
 
-def _find_version(name: str) -> str | None:
-    """Return the installed version of a distribution, or None."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def _print_version(name: str) -> str | None:
     """Print a distribution and its version if it is installed; return the version or None."""
-    version = _find_version(name)
+    version = find_version(name)
     if version is None and name in STAND_INS:
         return _print_version(STAND_INS[name])
     if version:

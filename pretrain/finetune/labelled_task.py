@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from data.examples import labelled_examples, labelled_store
@@ -54,6 +54,18 @@ class CountsRows(Protocol):
         ...
 
 
+def digest_facts(*facts: Any) -> str:
+    """Return a fingerprint of JSON values, of 32 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def digest_parts(parts: Mapping[str, Sequence[Any]], width: int, *facts: Any) -> str:
+    """Return a fingerprint of facts and of the first `width` fields of the examples of parts."""
+    return digest_facts(
+        *facts, {split: [example[:width] for example in part] for split, part in parts.items()}
+    )
+
+
 class LabelledExamples:
     """Texts, or pairs of texts, with a class or a score.
 
@@ -69,13 +81,7 @@ class LabelledExamples:
 
     def digest_examples(self) -> str:
         """Return a fingerprint of the examples and the names of the classes."""
-        text = json.dumps(
-            [
-                self.names,
-                {split: [example[:2] for example in part] for split, part in self.parts.items()},
-            ]
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return digest_parts(self.parts, 2, self.names)
 
     def make_model_config(self, pretrained: Trained) -> ClassifierConfig:
         """Return the configuration of a classifier on the encoder of a pretrained model."""

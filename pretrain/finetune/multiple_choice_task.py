@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import choice_questions, labelled_store
 from pretrain.finetune.finetune_options import TaskOptions
-from pretrain.finetune.labelled_task import make_bad_examples
+from pretrain.finetune.labelled_task import digest_parts, make_bad_examples
 
 if TYPE_CHECKING:
     from data.objectives.multiple_choice import MultipleChoice
@@ -66,13 +64,7 @@ class ChoiceExamples:
 
     def digest_examples(self) -> str:
         """Return a fingerprint of the questions."""
-        text = json.dumps(
-            [
-                self.num_choices,
-                {split: [example[:2] for example in part] for split, part in self.parts.items()},
-            ]
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return digest_parts(self.parts, 2, self.num_choices)
 
     def make_model_config(self, pretrained: Trained) -> ChoiceConfig:
         """Return the configuration of a multiple-choice model on a pretrained encoder."""

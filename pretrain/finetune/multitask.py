@@ -9,14 +9,13 @@ proportion to their examples, with a limit (section 3.5.2).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from data.examples.text_pairs import write_sources
 from data.objectives.text2text import Text2Text
 from pretrain.finetune.finetune_options import GENERATIVE_MODELS, FinetuneOptions, TaskOptions
+from pretrain.finetune.labelled_task import digest_facts
 from pretrain.finetune.text2text_task import TextExamples, can_generate_answers, convert_to_text
 
 if TYPE_CHECKING:
@@ -145,14 +144,8 @@ class MultitaskExamples:
 
     def digest_examples(self) -> str:
         """Return a fingerprint of the examples and their rates."""
-        text = json.dumps(
-            [
-                self.spec.describe_pairs(),
-                self.mixing_rates,
-                [texts.digest_examples() for texts in self.tasks.values()],
-            ]
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        digests = [texts.digest_examples() for texts in self.tasks.values()]
+        return digest_facts(self.spec.describe_pairs(), self.mixing_rates, digests)
 
     def make_model_config(self, pretrained: Trained) -> Any:
         """Return the configuration of the pretrained model."""

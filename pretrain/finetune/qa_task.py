@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled_store, qa
 from pretrain.finetune.finetune_options import TaskOptions
-from pretrain.finetune.labelled_task import make_bad_examples
+from pretrain.finetune.labelled_task import digest_parts, make_bad_examples
 
 if TYPE_CHECKING:
     from data.examples.qa import Question
@@ -72,13 +70,7 @@ class QuestionExamples:
 
     def digest_examples(self) -> str:
         """Return a fingerprint of the questions."""
-        text = json.dumps(
-            [
-                self.task.unanswerable,
-                {split: [question[:4] for question in part] for split, part in self.parts.items()},
-            ]
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return digest_parts(self.parts, 4, self.task.unanswerable)
 
     def make_model_config(self, pretrained: Trained) -> SpanReaderConfig:
         """Return the configuration of a question answering model on a pretrained encoder."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,7 +9,7 @@ from data.examples import tag_schemes, tagged_sentences
 from data.examples.bad_examples import keep_good, raise_if_empty
 from data.examples.labelled_store import split_examples
 from pretrain.finetune.finetune_options import TaskOptions
-from pretrain.finetune.labelled_task import make_bad_examples
+from pretrain.finetune.labelled_task import digest_parts, make_bad_examples
 
 if TYPE_CHECKING:
     from data.examples.bad_examples import BadExamples
@@ -119,14 +117,7 @@ class TaggedExamples:
 
     def digest_examples(self) -> str:
         """Return a fingerprint of the sentences and the names of the tags."""
-        text = json.dumps(
-            [
-                self.names,
-                self.scheme,
-                {split: [sentence[:2] for sentence in part] for split, part in self.parts.items()},
-            ]
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return digest_parts(self.parts, 2, self.names, self.scheme)
 
     def make_model_config(self, pretrained: Trained) -> TaggerConfig:
         """Return the configuration of a tagger on a pretrained encoder."""

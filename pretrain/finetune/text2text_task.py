@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled_examples, labelled_store
@@ -32,7 +30,7 @@ from data.objectives.text2text import Text2Text
 from models.config.heads import LIMITLESS
 from pretrain.families import find_family
 from pretrain.finetune.finetune_options import GENERATIVE_MODELS, TaskOptions
-from pretrain.finetune.labelled_task import make_bad_examples
+from pretrain.finetune.labelled_task import digest_facts, make_bad_examples
 from pretrain.finetune.multiple_choice_task import ChoiceExamples
 from pretrain.finetune.qa_task import QuestionExamples
 from pretrain.finetune.tagging_task import TaggedExamples
@@ -127,8 +125,7 @@ class TextExamples:
             split: [pair[:2] if isinstance(pair, ScorePair) else pair for pair in part]
             for split, part in self.parts.items()
         }
-        text = json.dumps([self.spec.describe_pairs(), parts])
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return digest_facts(self.spec.describe_pairs(), parts)
 
     def make_model_config(self, pretrained: Trained) -> Any:
         """Return the configuration of the pretrained model."""

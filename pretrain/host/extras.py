@@ -47,3 +47,11 @@ def _read_requirements(extra: str) -> list[str]:
             if marker.replace("'", '"').strip().endswith(endings)
         }
     )
+
+
+def find_version(name: str) -> str | None:
+    """Return the installed version of a distribution, None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

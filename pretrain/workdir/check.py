@@ -112,7 +112,7 @@ def _is_expected(path: pathlib.Path) -> bool:
     """Return whether a file or folder may be in a workdir without config.json."""
     if path.name in FILLED_LATER | WRITTEN_BEFORE.keys() and not _is_empty(path):
         versions = WRITTEN_BEFORE.get(path.name, ())
-        return any(keys <= _read_object(epath.Path(path)).keys() for keys in versions)
+        return any(keys <= read_object(epath.Path(path)).keys() for keys in versions)
     return (
         path.name.startswith(".")
         or path.name in LEFTOVERS | HARMLESS
@@ -159,7 +159,7 @@ def explain_no_workdir(workdir: str | os.PathLike[str], lacks: str) -> str:
 
 def is_hugging_face_folder(folder: epath.Path) -> bool:
     """Return whether a folder has a config.json of `transformers`."""
-    settings = _read_object(folder / "config.json")
+    settings = read_object(folder / "config.json")
     return "type" not in settings and any(key in settings for key in HUGGING_FACE_KEYS)
 
 
@@ -182,7 +182,7 @@ def list_inner_workdirs(folder: epath.Path) -> list[str]:
 
 def _find_best_seed(folder: epath.Path) -> str | None:
     """Return the workdir with the best first score in the scores.json of `finetune --seeds`."""
-    scores = _read_object(folder / "scores.json")
+    scores = read_object(folder / "scores.json")
     metric, runs = scores.get("metric"), scores.get("runs")
     if not isinstance(metric, str) or not isinstance(runs, dict):
         return None
@@ -197,7 +197,7 @@ def _find_best_seed(folder: epath.Path) -> str | None:
     return None if name is None else f"{folder}/{os.path.basename(name.rstrip('/'))}"
 
 
-def _read_object(path: epath.Path) -> dict[str, Any]:
+def read_object(path: epath.Path) -> dict[str, Any]:
     """Return the JSON object in a file; {} if the file is absent or holds something else."""
     try:
         value = json.loads(path.read_text())

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import platform
 import time
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from data.corpus.json_lines import format_json_lines
 from data.store.atomic import write_atomically
-from pretrain.host.extras import DISTRIBUTION
+from pretrain.host.extras import DISTRIBUTION, find_version
 from pretrain.workdir.step_lines import mend_step_lines, report_step_lines
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def add_start(
         "peak_flops": peak_flops,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _find_version(name))},
+        "packages": {name: version for name in PACKAGES if (version := find_version(name))},
     }
     lines = [*(earlier for earlier in mend_step_lines(path) if earlier["step"] < step), line]
     write_atomically(path, format_json_lines(lines))
@@ -100,11 +99,3 @@ def is_start(line: dict[str, Any]) -> bool:
     """Return whether what a line has of a start has the form that `add_start` writes."""
     has_form = all(isinstance(line[name], kind) for name, kind in FORM.items() if name in line)
     return has_form and 0 <= line.get("time", 0) <= LATEST
-
-
-def _find_version(name: str) -> str | None:
-    """Return the installed version of a package, None if it is not installed."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

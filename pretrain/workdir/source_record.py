@@ -1,7 +1,6 @@
 """The data source of a run, recorded in `source.json`: another source would change its batches."""
 
 import json
-from typing import Any
 
 import jax
 from etils import epath
@@ -9,6 +8,7 @@ from etils import epath
 from data.store.atomic import write_atomically
 from data.store.reader import Store
 from pretrain.settings.overrides import ConfigError
+from pretrain.workdir.check import read_object
 from pretrain.workdir.workdir import Workdir
 
 NAME = "source.json"
@@ -55,7 +55,7 @@ def check_heldout(store: Store, workdir: Workdir) -> str | None:
     Raises:
       ConfigError: if the store was prepared again, and its held-out documents are others.
     """
-    record = _read_object(workdir / NAME)
+    record = read_object(workdir / NAME)
     if "heldout" in record:
         if record["heldout"] != store.heldout_digest:
             raise ConfigError(
@@ -70,15 +70,6 @@ def check_heldout(store: Store, workdir: Workdir) -> str | None:
             "that are held out now cannot be checked"
         )
     return None
-
-
-def _read_object(path: epath.Path) -> dict[str, Any]:
-    """Return the JSON object in a file; {} if there is none, such as after an import."""
-    try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def write_source(
