@@ -182,9 +182,9 @@ def replace_nonfinite(value: Any) -> Any:
     These are NaN, the infinities, which JSON lacks, and integers beyond the floats.
     """
     if isinstance(value, dict):
-        return {key: replace_nonfinite(each) for key, each in value.items()}
+        return {key: replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [replace_nonfinite(each) for each in value]
+        return [replace_nonfinite(item) for item in value]
     limit = sys.float_info.max
     return None if isinstance(value, int | float) and not -limit <= value <= limit else value
 

@@ -36,7 +36,7 @@ def find_unreachable(hosts: Sequence[str], timeout: float = TIMEOUT) -> str:
         if "" in list(outcomes.values()):
             break
         time.sleep(0.01)
-    reasons = [outcomes.get(each, f"no answer within {timeout:g} s") for each in addresses]
+    reasons = [outcomes.get(address, f"no answer within {timeout:g} s") for address in addresses]
     if "" in reasons:
         return ""
     return "; ".join(f"{host}: {reason}" for (host, _), reason in zip(addresses, reasons))

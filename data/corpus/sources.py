@@ -174,7 +174,7 @@ def resolve_source(
             )
         return _resolve_tfds(name, match["name"], match["split"] or "train", document, field)
     formats = list_formats(document)
-    suffixes = tuple(f".{one}{packed}" for packed in ("", ".gz") for one in formats)
+    suffixes = tuple(f".{suffix}{packed}" for packed in ("", ".gz") for suffix in formats)
     remedy = f"--as {formats[0]} reads any file as .{formats[0]} (--as: {', '.join(formats)})"
     paths, ignored = list_files(name, None if file_format else suffixes, remedy)
     if not paths:

@@ -260,7 +260,7 @@ def check_own_file(path: pathlib.Path) -> None:
             allowed.append(repository / "blobs")
             if _is_shared_blob(target, repository.parent):
                 allowed.append(target)
-    if not any(target.is_relative_to(each) for each in allowed):
+    if not any(target.is_relative_to(folder) for folder in allowed):
         raise ValueError(
             f"{path}: is a link to {target}, outside of the folder; copy the file itself there if "
             "you trust it"

@@ -122,7 +122,7 @@ def write_captioned_store(
     with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source(request.source)
         for split in SPLITS:
-            own = [pair for pair, one in zip(pairs, splits) if one == split]
+            own = [pair for pair, place in zip(pairs, splits) if place == split]
             for start in range(0, len(own), PART):
                 added = add_pairs(writer, vocabulary, split, own[start : start + PART])
                 longest = max(longest, added)

@@ -35,7 +35,7 @@ class ImageRows:
     def __init__(self, split: Split) -> None:
         self.tokens, self.starts_D1 = split.tokens, np.asarray(split.document_starts)
         self.count = len(self.starts_D1) - 1
-        self.offsets = np.array([0, *(one.documents[1] for one in split.sources)], np.int64)
+        self.offsets = np.array([0, *(source.documents[1] for source in split.sources)], np.int64)
         assert split.labels is not None, "a store of images has labels"
         self.labels = np.asarray(split.labels).astype(np.int32)
 

@@ -72,8 +72,10 @@ def open_class_folders(root: pathlib.Path) -> ImageSource:
     Hidden folders and files are left out. A class may be a link to a folder; other links are not
     followed.
     """
-    folders = sorted(one for one in root.iterdir() if one.is_dir() and one.name[0] != ".")
-    loose = sorted(one.name for one in root.iterdir() if is_image_file(one) and one.name[0] != ".")
+    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    loose = sorted(
+        entry.name for entry in root.iterdir() if is_image_file(entry) and entry.name[0] != "."
+    )
     if not folders or loose:
         found = f"the image {loose[0]}" if loose else "no folder"
         raise ValueError(
@@ -112,7 +114,9 @@ def open_arrays(path: pathlib.Path) -> ImageSource:
     """Return the images of a file of arrays. No code of the file is executed."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            if (size := sum(one.file_size for one in arrays.zip.infolist())) > MAX_ARRAY_BYTES:
+            if (
+                size := sum(member.file_size for member in arrays.zip.infolist())
+            ) > MAX_ARRAY_BYTES:
                 raise ValueError(f"its arrays have {size:,} bytes; at most {MAX_ARRAY_BYTES:,}")
             names = next((pair for pair in NAMES if {*pair} <= {*arrays.files}), None)
             if names is None:

@@ -132,7 +132,7 @@ def write_image_store(
     first: dict[str, str] = {}
     with replace_store(output) as folder, StoreWriter(folder, encoding) as writer:
         numbers = {name: i for i, name in enumerate(encoding.classes)}
-        parts = [(one, None) for one in sources] + [(one, "heldout") for one in others]
+        parts = [(source, None) for source in sources] + [(source, "heldout") for source in others]
         for source, fixed in parts:
             if fixed is None:
                 writer.begin_source(source.name)
@@ -142,7 +142,7 @@ def write_image_store(
             count = add_images(writer, images, numbers, choose)
             report(f"{source.name}: {count:,} images of {len(source.classes):,} classes")
         check_splits(writer, request)
-        counts = [np.diff(one["train"]["documents"])[0] for one in writer.sources]
+        counts = [np.diff(entry["train"]["documents"])[0] for entry in writer.sources]
         writer.finish(
             [float(count / sum(counts)) for count in counts],
             images={

@@ -83,7 +83,7 @@ def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> 
     roles = (batch_spec.TOKEN_ID, batch_spec.CHARACTER)
     ids = [
         inspected.batch[key]
-        for inspected in (restore_batch(stream, each) for each in seen)
+        for inspected in (restore_batch(stream, read) for read in seen)
         for key, field in objective.describe_batch().items()
         if field.role in roles and key in inspected.batch
     ]

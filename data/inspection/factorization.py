@@ -82,14 +82,17 @@ def check_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]
     An evaluation gives predicted tokens that other rows have, too, no weight; these are restored
     from the row itself.
     """
-    framed = [each._replace(batch=move_cls_first(each.batch)) for each in seen]
+    framed = [inspected._replace(batch=move_cls_first(inspected.batch)) for inspected in seen]
     if stream.objective.rows != "pairs":
         return check_texts(stream, framed)
-    for each in framed:
+    for inspected in framed:
         *_, other_B = stream.table.draw_pairs(
-            each.row_B, each.key_B, stream.objective.short_seq_prob, stream.objective.random_next
+            inspected.row_B,
+            inspected.key_B,
+            stream.objective.short_seq_prob,
+            stream.objective.random_next,
         )
-        each.batch["next_sentence_labels"] = other_B.astype(np.int32)
+        inspected.batch["next_sentence_labels"] = other_B.astype(np.int32)
     return check_sentence_pairs(stream, framed)
 
 

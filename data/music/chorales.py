@@ -46,7 +46,7 @@ def _choose_parts(parts: list[Any]) -> list[Any]:
         [part for part in parts if (part.partName or "").lower().startswith(voice)]
         for voice in VOICES
     ]
-    return [part for (part,) in found] if all(len(one) == 1 for one in found) else parts
+    return [part for (part,) in found] if all(len(voice) == 1 for voice in found) else parts
 
 
 def _list_notes(part: Any) -> Iterator[tuple[float, float, int]]:

@@ -44,8 +44,8 @@ class MusicEncoding(NamedTuple):
 
 
 ENCODINGS = {
-    one.name: one
-    for one in (
+    encoding.name: encoding
+    for encoding in (
         MusicEncoding(
             "voices",
             "quarters",

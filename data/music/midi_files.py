@@ -135,7 +135,7 @@ def _order_messages(tracks: Any) -> list[tuple[int, int, int, Any]]:
             tick += message.time
             port = message.port if message.type == "midi_port" else port
             found.append((tick, number, port, message))
-    return sorted(found, key=lambda one: one[0])
+    return sorted(found, key=lambda note: note[0])
 
 
 class _Pedal:

@@ -58,7 +58,7 @@ def _fold_character(character: str) -> str:
     for _ in range(2):  # folding case can give accents
         character = unicodedata.normalize("NFKD", character).casefold()
     return "".join(
-        one
-        for one in unicodedata.normalize("NFKD", character)
-        if one not in DROPPED and unicodedata.category(one)[0] not in "MCZ"
+        part
+        for part in unicodedata.normalize("NFKD", character)
+        if part not in DROPPED and unicodedata.category(part)[0] not in "MCZ"
     )

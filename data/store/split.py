@@ -80,7 +80,7 @@ def check_split_once(
     if len(split.document_starts) + len(split.sentence_starts) < FEW_NUMBERS:
         check()
         return
-    read = {key: files[key] for one in CHECKED_FILES if (key := f"{name}/{one}") in files}
+    read = {key: files[key] for file in CHECKED_FILES if (key := f"{name}/{file}") in files}
     check_once("offsets", folder, read, [VERSION, read, len(split.tokens), num_classes], check)
 
 

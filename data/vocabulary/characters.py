@@ -52,20 +52,26 @@ def choose_characters(
     most = num_ids // 2
     # A vocabulary that is too small for all of ASCII has the characters of the sample alone.
     is_small = most < 2 * len(ASCII)
-    plain = [] if is_small else [one for one in ASCII if normalize(one).strip() == one]
+    plain = (
+        []
+        if is_small
+        else [character for character in ASCII if normalize(character).strip() == character]
+    )
     if coverage is not None:
         description = f"characters: {coverage:g} of the sample have an id"
         description += ", and all of printable ASCII" if plain else ""
         return CharacterChoice(texts, "".join(plain), coverage, description)
-    ranked = sorted(counts, key=lambda one: (-counts[one], one))
-    frequent = [one for one in ranked if counts[one] >= MIN_COUNT or one in ASCII]
+    ranked = sorted(counts, key=lambda character: (-counts[character], character))
+    frequent = [
+        character for character in ranked if counts[character] >= MIN_COUNT or character in ASCII
+    ]
     chosen = dict.fromkeys(plain + frequent)
     reason = f"fewer than {MIN_COUNT} times in the sample"
     if len(chosen) > most and not is_small:
         chosen = dict.fromkeys([*chosen][:most])
         reason = f"characters take at most half of {num_ids:,} ids"
-    left_out = [one for one in ranked if one not in chosen]
-    share = 1 - sum(counts[one] for one in left_out) / max(counts.total(), 1)
+    left_out = [character for character in ranked if character not in chosen]
+    share = 1 - sum(counts[character] for character in left_out) / max(counts.total(), 1)
     description = f"characters: {len(chosen):,} have an id, {share:.4%} of the sample"
     if left_out:
         description += f"; left out ({reason}): {format_characters(left_out)}"
@@ -89,7 +95,8 @@ def replace_characters(texts: list[str], characters: Sequence[str]) -> list[str]
 def format_characters(characters: Sequence[str], counts: dict[str, int] | None = None) -> str:
     """Return the first characters of a list as a reader sees them, and how many follow."""
     shown = [
-        name_character(one) + (f" {counts[one]:,}" if counts else "") for one in characters[:SHOWN]
+        name_character(character) + (f" {counts[character]:,}" if counts else "")
+        for character in characters[:SHOWN]
     ]
     more = len(characters) - SHOWN
     return (", " if counts else " ").join(shown) + (f" and {more:,} more" if more > 0 else "")

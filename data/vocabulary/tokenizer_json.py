@@ -56,7 +56,7 @@ def _describe_encoder(settings: dict[str, Any]) -> list[Any]:
     """
     model = dict(settings["model"])
     pieces, merges = model.pop("vocab", None), model.pop("merges", None) or []
-    merges = [one.split(" ") if isinstance(one, str) else one for one in merges]
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
     steps = [settings.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")]
     # Special tokens are hidden from the encoder, and the fingerprint has them.
     added = [token for token in settings.get("added_tokens") or () if not token["special"]]
@@ -67,17 +67,17 @@ def _describe_encoder(settings: dict[str, Any]) -> list[Any]:
 def _drop_defaults(value: Any) -> Any:
     """Return a part of a tokenizer.json without what is absent or "", and without defaults."""
     if isinstance(value, list):
-        return [_drop_defaults(each) for each in value]
+        return [_drop_defaults(item) for item in value]
     if not isinstance(value, dict):
         return value
     if value.get("type") == "Metaspace":  # older versions have two keys for the one of today
-        value = {key: each for key, each in value.items() if key != "str_rep"}
+        value = {key: item for key, item in value.items() if key != "str_rep"}
         adds_space = value.pop("add_prefix_space", None)
         value.setdefault("prepend_scheme", "always" if adds_space else "never")
     return {
-        key: _drop_defaults(each)
-        for key, each in value.items()
-        if each not in (None, "") and each is not SWITCHES.get(key, False)
+        key: _drop_defaults(item)
+        for key, item in value.items()
+        if item not in (None, "") and item is not SWITCHES.get(key, False)
     }
 
 

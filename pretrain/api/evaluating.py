@@ -97,7 +97,9 @@ def score_questions(
             seed=options.seed,
             batch_size=batch_size,
         )
-    records = [each.record | answer for each, answer in zip(questions, answers, strict=True)]
+    records = [
+        question.record | answer for question, answer in zip(questions, answers, strict=True)
+    ]
     return {"step": trained.step, "task": options.task, "dtype": dtype} | scores, records
 
 
@@ -249,4 +251,4 @@ def choose_data(run: Any, store: Any, batch_size: int | None, mesh: Any) -> Any:
 
 def needs_sentence_heads(objective: Any) -> bool:
     """Return whether an objective, or a part of a mixed one, scores more than masked tokens."""
-    return any(each.name != "masked_lm" for each in split_objective(objective).values())
+    return any(part.name != "masked_lm" for part in split_objective(objective).values())

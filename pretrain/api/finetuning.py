@@ -98,7 +98,7 @@ def run_finetuning(options: FinetuneOptions, began: float | None = None) -> list
     if options.epochs is not None and not 0 < options.epochs < math.inf:
         raise ValueError(f"--epochs {options.epochs:g}: must be above 0")
     # Errors in the examples are reported before JAX is imported.
-    gathered = [gather_examples(each) for each in separate]
+    gathered = [gather_examples(own) for own in separate]
     if options.seeds is not None and options.seeds < 1:
         raise ValueError(f"--seeds {options.seeds}: must be at least 1")
     from pretrain.evaluation.task_metrics import check_run_metrics
@@ -110,7 +110,7 @@ def run_finetuning(options: FinetuneOptions, began: float | None = None) -> list
 
     preflight_accelerators()
     pretrained = open_start(options, gathered)
-    names = [each.task for each in separate]
+    names = [own.task for own in separate]
     options = dataclasses.replace(options, task=names)
     task, examples = combine_examples(options, names, gathered, pretrained)
     base = make_run(options, task, examples, pretrained)

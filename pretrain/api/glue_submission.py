@@ -62,7 +62,7 @@ def write_submission(
     )
     check_finite_params(trained, remedy="leave this run out, or train it again")
     objective = trained.run.data.objective
-    several = {each.task: each for each in objective.tasks}
+    several = {part.task: part for part in objective.tasks}
     *text_columns, _ = several.get(task, objective).columns
     ways = [tuple(text_columns), *(columns.texts for columns in TASKS[task].columns)]
     rows = list(read_records(file))

@@ -68,8 +68,8 @@ def draw_curves(workdirs: str | os.PathLike[str] | Sequence[str]) -> list[Pictur
     from pretrain.reporting.run_report import read_runs
 
     paths = list_paths(workdirs)
-    for each in paths:
-        _check_metrics(each)
+    for path in paths:
+        _check_metrics(path)
     runs = {title: run.rows for title, run in read_runs(paths).items()}
     with tempfile.TemporaryDirectory() as folder:
         paths = draw_files(runs, pathlib.Path(folder), print_notice)

@@ -168,7 +168,7 @@ class Predictor:
             [texts] if isinstance(texts, (str, Mapping)) else [*texts]  # one text is no list
         )
         places = [f"text {number}" for number in range(1, len(several) + 1)]
-        records = [_make_record(each, place) for each, place in zip(several, places, strict=True)]
+        records = [_make_record(value, place) for value, place in zip(several, places, strict=True)]
         read = [
             self.read_record(record, place) for record, place in zip(records, places, strict=True)
         ]

@@ -70,7 +70,9 @@ def format_list(groups: Mapping[str, list[Recipe]]) -> str:
     """Return the configurations by family, a line each."""
     width = max(len(recipe.name) for recipes in groups.values() for recipe in recipes)
     blocks = (
-        "\n".join([title, *(f"  {one.name:<{width}}  {one.summary}".rstrip() for one in recipes)])
+        "\n".join(
+            [title, *(f"  {recipe.name:<{width}}  {recipe.summary}".rstrip() for recipe in recipes)]
+        )
         for title, recipes in groups.items()
     )
     end = f"`{PROGRAM} describe NAME` prints a recipe and its settings."

@@ -89,12 +89,12 @@ def run(args: argparse.Namespace) -> int:
         args.word, [text for _, text in texts], arrays, arrays[name]
     )
     check_count(len(found), args, "occurrences within the model's length of")
-    projected = word_senses.project_vectors(arrays[name][[each.row for each in found]])
+    projected = word_senses.project_vectors(arrays[name][[occurrence.row for occurrence in found]])
     title = f"{args.word!r}, {name} of {pathlib.Path(args.workdir).name}, step {trained.step:,}"
-    labels = [records[each.text][1].get("sense") for each in found]
+    labels = [records[occurrence.text][1].get("sense") for occurrence in found]
     with replace_file(output) as new:
         left_out, missing = word_senses.draw_points(
-            projected, labels, [each.around for each in found], title, new
+            projected, labels, [occurrence.around for occurrence in found], title, new
         )
     if left_out:
         print(f"{left_out} labels found no room and are left out")

@@ -118,7 +118,7 @@ def open_hdf5_model(folder: str | os.PathLike[str]) -> OpenedHdf5:
         raise FolderError(
             f"{folder}: its weights are in HDF5, which needs h5py: {how_to_install('hdf5')}"
         )
-    family = next(each for each in FAMILIES.values() if each.hdf5)
+    family = next(record for record in FAMILIES.values() if record.hdf5)
     hdf5, vocabulary = require_map(family), read_folder_vocabulary(folder)
     options = read_json(folder / OPTIONS, missing="it has the sizes of HDF5 weights")
     try:

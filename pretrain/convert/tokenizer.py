@@ -166,7 +166,7 @@ def find_stand_ins(
         used["bos_token"] = eos
     if (record.joins_texts or is_labelled) and eos:
         used["pad_token"] = own.get("pad_token", eos)
-    if vocabulary.sentinels and any(one.gaps == "spans" for one in record.objectives):
+    if vocabulary.sentinels and any(objective.gaps == "spans" for objective in record.objectives):
         used["mask_token"] = own.get("mask_token", vocabulary.pieces[vocabulary.sentinels[0]])
     return {name: token for name, token in used.items() if own.get(name) != token}
 

@@ -217,7 +217,7 @@ def check_metrics(names: Iterable[str], objective: str, labels: int = 2) -> None
     for name in names:
         metric = METRICS[name]
         if objective not in metric.objectives:
-            fitting = [other for other, each in METRICS.items() if objective in each.objectives]
+            fitting = [other for other, metric in METRICS.items() if objective in metric.objectives]
             raise ConfigError(
                 f"evaluate.metrics: {name} is a metric of {' and '.join(metric.objectives)}; the "
                 f"metrics of {objective} are {', '.join(fitting) or 'none'}"

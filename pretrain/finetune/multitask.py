@@ -155,7 +155,7 @@ class MultitaskExamples:
         """Return the objective for a model, whose rows fit the longest of the tasks."""
         task_objectives = [texts.make_objective(model) for texts in self.tasks.values()]
         longest = {
-            key: max(getattr(each, key) for each in task_objectives)
+            key: max(getattr(objective, key) for objective in task_objectives)
             for key in ("length", "target_length")
         }
         return dataclasses.replace(

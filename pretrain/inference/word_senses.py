@@ -124,7 +124,9 @@ def draw_points(
     with using_fonts(families):
         drawn = _draw_figure(projected, labels, shown, title, path)
     letters = set().union(*drawn, *kinds, *projected, title)
-    return len(shown) * len(projected) - len(drawn), [one for one in missing if one in letters]
+    return len(shown) * len(projected) - len(drawn), [
+        letter for letter in missing if letter in letters
+    ]
 
 
 def _draw_figure(

@@ -185,9 +185,9 @@ def _count_written_bytes(module: HloModule, computation: str, outputs: Sequence[
     part = module.find_exchange_part(computation)
     if part is ExchangePart.START:
         # The outputs are the operands of the exchange, its results and flags.
-        exchanges = [one for one in module.computations[computation] if one.chain]
-        num_operands = sum(len(one.operands) for one in exchanges)
-        num_results = sum(len(one.arrays) for one in exchanges)
+        exchanges = [exchange for exchange in module.computations[computation] if exchange.chain]
+        num_operands = sum(len(exchange.operands) for exchange in exchanges)
+        num_results = sum(len(exchange.arrays) for exchange in exchanges)
         return _count_hbm_bytes(outputs[num_operands : num_operands + num_results])
     known = module.named_instructions.get(computation, {})
     roots: list[Instruction | None] = [node for node in known.values() if node.is_root]

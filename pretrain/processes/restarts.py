@@ -78,7 +78,7 @@ def list_heard_stops() -> list[signal.Signals]:
 
 def name_signal(number: int) -> str:
     """Return the name of a signal, or its number: most real-time signals have no name."""
-    names = {int(each): each.name for each in signal.Signals}
+    names = {int(number): number.name for number in signal.Signals}
     return names.get(number, f"signal {number}")
 
 

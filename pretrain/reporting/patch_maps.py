@@ -91,11 +91,11 @@ def render_patch_page(title: str, images: Sequence[ImageMaps], layers: Sequence[
         f'.i{n} .tile {{ background-image: url("{url}"); }}\n' for n, url in enumerate(urls)
     )
     sections = "\n".join(
-        f'<section class="i{n}">\n<h2>{escape_name(one.title)}</h2>\n'
+        f'<section class="i{n}">\n<h2>{escape_name(image.title)}</h2>\n'
         f'<div class="layer"><figure><div class="tile"></div>the image</figure></div>\n'
-        + "".join(render_layer(one, layer) for layer in layers)
+        + "".join(render_layer(image, layer) for layer in layers)
         + "</section>"
-        for n, one in enumerate(images)
+        for n, image in enumerate(images)
     )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -149,13 +149,15 @@ def _make_unknown_key_error(
 def _parse_value(text: str, kind: Any, key: str) -> Any:
     """Return `text` as a value of the annotated type `kind`."""
     kinds = list_options(kind)
-    if any(dataclasses.is_dataclass(one) or one in OPEN_KINDS for one in kinds):
+    if any(dataclasses.is_dataclass(member) or member in OPEN_KINDS for member in kinds):
         if section := _find_section(text, kinds):
             try:
                 return section()
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{key}={text}: {error}") from error
-        known = ", ".join(one.__name__.removesuffix("Type") for one in list_alternatives(kind))
+        known = ", ".join(
+            member.__name__.removesuffix("Type") for member in list_alternatives(kind)
+        )
         raise ConfigError(f"{key}: {text!r} is not one of {known}")
     try:
         is_constant = text.lower() in ("true", "false", "none")

@@ -110,7 +110,7 @@ def check_origin(workdir: Workdir, model: Any, fresh: str) -> None:
         f"name another --workdir, or resume this one by `train {workdir}/config.json --workdir "
         f"{workdir}`"
     )
-    is_all = any(each.startswith("encoder/") for each in origin.get("fresh", ()))
+    is_all = any(prefix.startswith("encoder/") for prefix in origin.get("fresh", ()))
     began_fresh = origin.get("fresh_flag", "all" if is_all else None)  # None: of version 0.2.0
     if isinstance(model, Trained) and began_fresh not in (None, fresh):
         raise ConfigError(

@@ -53,7 +53,7 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
         check_bucket(workdir)
         return
     path = pathlib.Path(os.path.abspath(workdir))
-    if link := next((one for one in (path, *path.parents) if is_dangling(one)), None):
+    if link := next((place for place in (path, *path.parents) if is_dangling(place)), None):
         raise ConfigError(
             f"{link} is a link to {os.readlink(link)}, which is not there; make that folder, or "
             "name another --workdir"

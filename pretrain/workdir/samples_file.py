@@ -63,7 +63,7 @@ def has_samples(line: dict[str, Any]) -> bool:
 
 def _is_list_of(kind: type, value: Any) -> bool:
     """Return whether a JSON value is a list of values of a kind."""
-    return isinstance(value, list) and all(isinstance(each, kind) for each in value)
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
 def group_by_row(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:

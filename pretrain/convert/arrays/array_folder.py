@@ -130,7 +130,7 @@ def open_array_model(
       FolderError: an array is damaged, missing or of another model, or there is no vocabulary.
     """
     folder = pathlib.Path(folder)
-    family = next(each for each in FAMILIES.values() if each.arrays)
+    family = next(record for record in FAMILIES.values() if record.arrays)
     hf_map, array_map = family.require_hugging_face(), family.arrays
     assert array_map is not None
     try:

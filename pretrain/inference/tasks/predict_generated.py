@@ -44,9 +44,9 @@ class AnswerGenerator(TextWriter):
         max_length: int = length or self.objective.target_length
         super().__init__(trained, max_length, batch_size, strategy, no_repeat_ngram, seed)
         self.tokenizer.enable_truncation(self.objective.length)
-        self.forms = {each.task: each for each in self.objective.tasks or (self.objective,)}
+        self.forms = {part.task: part for part in self.objective.tasks or (self.objective,)}
         self.reads = {
-            name: make_answer_reader(each, trained.vocabulary) for name, each in self.forms.items()
+            name: make_answer_reader(form, trained.vocabulary) for name, form in self.forms.items()
         }
 
     def __call__(
@@ -137,7 +137,7 @@ def make_reader(trained: Trained) -> Callable[[dict[str, Any], str | None], tupl
     must start with the prefix of its task.
     """
     objective: Any = trained.run.data.objective
-    forms = {each.task: each for each in objective.tasks or (objective,)}
+    forms = {part.task: part for part in objective.tasks or (objective,)}
 
     def read_task_texts(form: Text2Text, record: dict[str, Any], place: str) -> tuple[str, ...]:
         if form.scheme:

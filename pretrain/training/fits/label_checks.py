@@ -38,7 +38,7 @@ def open_labelled_store(
     objective = run.data.objective
     if isinstance(objective, Text2Text):
         sources: dict[str, dict[str, Any]] = {
-            each.task or "examples": {} for each in objective.tasks or (objective,)
+            part.task or "examples": {} for part in objective.tasks or (objective,)
         }
         name, task_objective, file = select_task(objective, source)
         sources[name or "examples"] = {"heldout": read_pairs(task_objective, file, file_format)}
@@ -86,7 +86,7 @@ def select_task(objective: Text2Text, source: str) -> tuple[str, Text2Text, str]
     if not objective.tasks:
         return "", objective, source
     name, _, file = source.partition("=")
-    by_name = {each.task: each for each in objective.tasks}
+    by_name = {part.task: part for part in objective.tasks}
     if name not in by_name or not file:
         raise ValueError(
             f"--labelled {source}: expected NAME=FILE, where NAME is one of the run's tasks: "

@@ -107,7 +107,7 @@ def preflight_source(run: Run, source: Source) -> Source:
     own_facts = {"host": describe_host(), "damage": damage, "left out": describe_omissions(source)}
     facts_by_process = exchange_values("sound", own_facts, COPY_TIMEOUT)
     if damages := [
-        f"{each['host']}: {each['damage']}" for each in facts_by_process if each["damage"]
+        f"{facts['host']}: {facts['damage']}" for facts in facts_by_process if facts["damage"]
     ]:
         raise ConfigError("; ".join(damages))
     _raise_complaints(find_differences(facts_by_process))

@@ -66,7 +66,10 @@ def list_config_lines(name: str, mesh: jax.sharding.Mesh, trust: RememberedTrust
         try_attention(trust, device, dog)
         for trial, key in trials:
             try_operation(trust, trial, key, dog)
-    rows = [(one.kernel.name, name_call(one.call), one.key) for one in trust.candidates.values()]
+    rows = [
+        (candidate.kernel.name, name_call(candidate.call), candidate.key)
+        for candidate in trust.candidates.values()
+    ]
     rows += [(trial.name, "", key) for trial, key in trials]
     for operation, shapes, key in rows:
         verdict = trust.find_verdict(key) or Verdict(detail="not needed, so not compared")
