@@ -31,9 +31,9 @@ from models.layers.long_rows.reversible import ReversibleLayer, ReversibleStack
 from models.layers.ops import attend
 from models.layers.recurrent.layer import RecurrentLayer
 from models.layers.stack import Stack
-from models.layers.wiring import PostNormLayer, PreNormLayer
+from models.layers.wiring import PostNormLayer, PreNormLayer, SandwichLayer
 
-LAYERS = (PostNormLayer, PreNormLayer, ReversibleLayer, RecurrentLayer)
+LAYERS = (PostNormLayer, PreNormLayer, SandwichLayer, ReversibleLayer, RecurrentLayer)
 STACKS = (Stack, ReversibleStack)
 RECORDED = (Attention, *LAYERS, *STACKS)
 

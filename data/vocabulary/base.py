@@ -119,6 +119,11 @@ class Vocabulary(abc.ABC):
         self._known: dict[str, bool] = {}  # of characters that a text had
         self.encoder_digest = None if encoder_parts is None else _hash_json(encoder_parts)
 
+    @property
+    def start(self) -> int | None:
+        """The id that a decoder reads first: `bos`, or `eos` in a vocabulary without it."""
+        return self.eos if self.bos is None else self.bos
+
     @functools.cached_property
     def script_boundaries(self) -> tuple[np.ndarray, np.ndarray]:
         """Whether each piece begins a word by its script, and whether a word begins after it."""

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from models.layers.attention import Attention
 from models.layers.cache import CACHE, MEMORY, DecodingStep
 from models.layers.masks import Mask
-from models.layers.ops import mask_scores
+from models.layers.ops import cap_values, mask_scores
 from models.layers.relative.distance_bias import DistanceBias
 
 
@@ -129,6 +129,7 @@ def attend_to_cache(
     mask: Mask | jax.Array | None = None,
     bias: jax.Array | DistanceBias | None = None,
     scale: float | None = None,
+    soft_cap: float | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:
     """Return `models.layers.ops.attend` of keys and values in the layout of the cache."""
@@ -140,7 +141,8 @@ def attend_to_cache(
     q_XSK = q_BLHK.swapaxes(1, 2).reshape(B * G, -1, K)
     k_XMK, v_XMK = (x.reshape(-1, *x.shape[2:]) for x in (k_BGMK, v_BGMK))
     scores_XSM = jnp.einsum("xsk,xmk->xsm", q_XSK, k_XMK, preferred_element_type=jnp.float32)
-    scores_BHLM = mask_scores(scores_XSM.reshape(B, H, L, -1) * factor, mask, bias)
+    scores_BHLM = cap_values(scores_XSM.reshape(B, H, L, -1) * factor, soft_cap)
+    scores_BHLM = mask_scores(scores_BHLM, mask, bias)
     weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BGMK.dtype)
     if drop is not None:
         weights_BHLM = drop(weights_BHLM)

@@ -31,6 +31,7 @@ class Attention(nn.Module):
     out_init: Initializer | None = None  # `kernel_init` by default
     dropout: ModuleFactory = partial(Dropout, 0.0)  # of the attention weights
     scale: float | None = None  # of the scores; K ** -0.5 by default
+    soft_cap: float | None = None  # bound of the scores, by a tanh; None: none
     # Heads of keys and values, G; each serves H / G query heads that follow one another (Ainslie et
     # al. 2023, section 2.2). H by default.
     num_key_heads: int | None = None
@@ -84,8 +85,10 @@ class Attention(nn.Module):
         q_BLHK, bias = self.add_terms(q_BLHK, mask, bias, relative)
         # None without dropout: some attention kernels have no dropout.
         drop = self.dropout(deterministic=not train).bind_key()
+        # An `attend` that cannot cap is a TypeError, and no other result.
+        cap = {} if self.soft_cap is None else {"soft_cap": self.soft_cap}
         out_BLHK = self.ops.attend(
-            q_BLHK, k_BMGK, v_BMGK, mask=mask, bias=bias, scale=self.scale, drop=drop
+            q_BLHK, k_BMGK, v_BMGK, mask=mask, bias=bias, scale=self.scale, drop=drop, **cap
         )
         return out(D, name="out")(out_BLHK)
 

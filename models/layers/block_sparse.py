@@ -133,6 +133,7 @@ class SparsePattern:
         *,
         segment_ids: tuple[jax.Array, jax.Array] | None = None,
         scale: float | None = None,
+        cap: Callable[[jax.Array], jax.Array] | None = None,
         drop: Callable[[jax.Array], jax.Array] | None = None,
     ) -> jax.Array:
         """Return `attend_in_blocks` of this pattern."""
@@ -143,6 +144,7 @@ class SparsePattern:
             pattern=self,
             segment_ids=segment_ids,
             scale=scale,
+            cap=cap,
             drop=drop,
         )
 
@@ -169,6 +171,7 @@ def attend_in_blocks(
     pattern: SparsePattern,
     segment_ids: tuple[jax.Array, jax.Array] | None = None,
     scale: float | None = None,
+    cap: Callable[[jax.Array], jax.Array] | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
 ) -> jax.Array:
     """Return the attention of a sparse pattern, [B, L, H, K] in the dtype of v.
@@ -184,6 +187,7 @@ def attend_in_blocks(
         added at the end, which no query of the row reads.
       segment_ids: int32 [B, L] of the queries and of the keys; a query attends to its own segment.
       scale: factor of the scores; K ** -0.5 by default.
+      cap: bounds the scaled scores; None: nothing does.
       drop: a `models.layers.dropout.KeyedDropout` of the attention weights, or None.
     """
     B, L, H, K = q_BLHK.shape
@@ -203,7 +207,10 @@ def attend_in_blocks(
             mask = mask & (
                 _align(query_ids, "bnsh") == _align(gather(key_ids), letters.removesuffix("k"))
             )
-        scores.append(jnp.where(mask, scores_BHNSW * factor, jnp.finfo(jnp.float32).min))
+        scores_BHNSW *= factor
+        if cap is not None:
+            scores_BHNSW = cap(scores_BHNSW)
+        scores.append(jnp.where(mask, scores_BHNSW, jnp.finfo(jnp.float32).min))
     weights = jax.nn.softmax(jnp.concatenate(scores, axis=-1)).astype(v_BLHK.dtype)
     if drop is not None:
         weights = drop(weights)

@@ -25,11 +25,14 @@ def apply_layer_norm(
     return x.astype(x_BLD.dtype)
 
 
-def apply_rms_norm(x_BLD: jax.Array, scale_D: jax.Array, epsilon: float) -> jax.Array:
-    """Return x / sqrt(mean(x^2) + epsilon) * scale."""
+def apply_rms_norm(
+    x_BLD: jax.Array, scale_D: jax.Array, epsilon: float, offset: float = 0.0
+) -> jax.Array:
+    """Return x / sqrt(mean(x^2) + epsilon) * (offset + scale)."""
     x = x_BLD.astype(jnp.float32)
     x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon)
-    return (x * scale_D.astype(jnp.float32)).astype(x_BLD.dtype)
+    scale_D = scale_D.astype(jnp.float32)
+    return (x * (offset + scale_D if offset else scale_D)).astype(x_BLD.dtype)
 
 
 class LayerNorm(nn.Module):
@@ -51,13 +54,19 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x^2) + epsilon) * scale, no mean, no bias (Zhang and Sennrich 2019, sec. 4)."""
+    """x / sqrt(mean(x^2) + epsilon) * scale, no mean, no bias (Zhang and Sennrich 2019, sec. 4).
+
+    offset: added to the scale, which begins at 1 - offset; Gemma's is 1.
+    """
 
     epsilon: float = 1e-6
     ops: Ops = PLAIN
+    offset: float = 0.0
 
     @nn.compact
     def __call__(self, x_BLD: jax.Array) -> jax.Array:
         """Return x normalised over its last dimension."""
-        scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
-        return self.ops.recompute(partial(apply_rms_norm, epsilon=self.epsilon))(x_BLD, scale_D)
+        initial = nn.initializers.constant(1 - self.offset)
+        scale_D = self.param("scale", initial, x_BLD.shape[-1:])
+        norm = partial(apply_rms_norm, epsilon=self.epsilon, offset=self.offset)
+        return self.ops.recompute(norm)(x_BLD, scale_D)

@@ -10,6 +10,7 @@ dimensions
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -133,6 +134,11 @@ def weigh_values(weights_BHLM: jax.Array, v_BMHK: jax.Array) -> jax.Array:
     return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
 
 
+def cap_values(x: jax.Array, cap: float | None) -> jax.Array:
+    """Return cap * tanh(x / cap), between -cap and cap (Gemma 2, section 2); x without a cap."""
+    return x if cap is None else cap * jnp.tanh(x / cap)
+
+
 def mask_scores(
     scores_BHLM: jax.Array, mask: Mask | jax.Array | None, bias: jax.Array | PairBias | None
 ) -> jax.Array:
@@ -171,6 +177,7 @@ def attend(
     mask: Mask | jax.Array | None = None,
     bias: jax.Array | PairBias | None = None,
     scale: float | None = None,
+    soft_cap: float | None = None,
     drop: Callable[[jax.Array], jax.Array] | None = None,
     score: Callable[..., jax.Array] = compute_scores,
     average: Callable[..., jax.Array] = average_values,
@@ -187,6 +194,7 @@ def attend(
       mask: a `Mask`, or bool broadcastable to [B, H, L, M]; True where a query may attend to a key.
       bias: float broadcastable to [B, H, L, M], or a `PairBias`; added to the scores.
       scale: factor of the scores; K ** -0.5 by default.
+      soft_cap: what `cap_values` bounds the scaled scores to, before the bias; None: no bound.
       drop: a `models.layers.dropout.KeyedDropout` of the attention weights, or None.
       score: a function with the signature of `compute_scores`.
       average: a function with the signature of `average_values`.
@@ -196,19 +204,27 @@ def attend(
 
     Scores and softmax are float32. A query that may attend to nothing gets the mean of all values,
     which is finite; its loss has weight 0.
+
+    Raises:
+      ValueError: a soft cap with chunks of sorted keys.
     """
     L, H = q_BLHK.shape[1:3]
     k_BMHK, v_BMHK = repeat_heads(k_BMGK, H), repeat_heads(v_BMGK, H)
     M = k_BMHK.shape[1]
     if isinstance(mask, Mask) and bias is None and (pattern := mask.find_block_pattern(L, M)):
         ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
-        return pattern.attend(q_BLHK, k_BMHK, v_BMHK, segment_ids=ids, scale=scale, drop=drop)
+        cap = partial(cap_values, cap=soft_cap)
+        return pattern.attend(
+            q_BLHK, k_BMHK, v_BMHK, segment_ids=ids, scale=scale, cap=cap, drop=drop
+        )
     if isinstance(mask, Mask) and mask.chunks is not None and mask.step is None and bias is None:
+        if soft_cap is not None:
+            raise ValueError("chunks of sorted keys have no soft cap of their scores")
         ids = mask.combine_segment_ids(*q_BLHK.shape[:2])
         return mask.chunks.attend(q_BLHK, k_BMHK, v_BMHK, segment_ids=ids, scale=scale, drop=drop)
     factor: float = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
-    scores_BHLM = score(q_BLHK, k_BMHK)
-    return average(mask_scores(scores_BHLM * factor, mask, bias), v_BMHK, drop)
+    scores_BHLM = cap_values(score(q_BLHK, k_BMHK) * factor, soft_cap)
+    return average(mask_scores(scores_BHLM, mask, bias), v_BMHK, drop)
 
 
 # (a layer of the stacked arrays, arrays of all layers, x [B, L, D], choices) -> (y, choices)

@@ -119,3 +119,40 @@ class PreNormLayer(nn.Module):
             x = add(x, drop(self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask)))
         y = self.norm(name="mlp_norm")(x)
         return add(x, drop_mlp(self.mlp(name="mlp")(y, train)))
+
+
+class SandwichLayer(nn.Module):
+    """x = x + norm(f(norm(x))): norms before and after each sublayer, as in Gemma 2 (section 2).
+
+    With `cross` it is a decoder's layer, which also attends to `memory`.
+    dropout: of the output of each sublayer.
+    """
+
+    attention: ModuleFactory
+    mlp: ModuleFactory
+    cross: ModuleFactory | None = None
+    norm: ModuleFactory = LayerNorm
+    dropout: ModuleFactory = partial(Dropout, 0.0)
+
+    @nn.compact
+    def __call__(
+        self,
+        x_BLD: jax.Array,
+        train: bool,
+        mask: Mask | jax.Array | None = None,
+        memory_BMD: jax.Array | None = None,
+        memory_mask: Mask | jax.Array | None = None,
+        **shared: Any,
+    ) -> jax.Array:
+        """Return activations [B, L, D]. Args: as in `PostNormLayer`."""
+        drop = self.dropout(deterministic=not train)
+        x = x_BLD
+        y = self.norm(name="attention_norm")(x)
+        y = self.attention(name="attention")(y, train=train, mask=mask, **shared)
+        x = x + drop(self.norm(name="attention_out_norm")(y))
+        if self.cross is not None:
+            y = self.norm(name="cross_norm")(x)
+            y = self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask)
+            x = x + drop(self.norm(name="cross_out_norm")(y))
+        y = self.mlp(name="mlp")(self.norm(name="mlp_norm")(x), train)
+        return x + drop(self.norm(name="mlp_out_norm")(y))

@@ -56,6 +56,36 @@ def drop_nulls(hf_config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in hf_config.items() if value is not None}
 
 
+def flatten_parts(hf_config: Mapping[str, Any], rules: KeyRules) -> dict[str, Any]:
+    """Return the entries of a config.json, where those of a part have keys with a dot.
+
+    rules: the rules of its keys, which name the parts.
+
+    Raises:
+      ValueError: a part is no object.
+    """
+    theirs = dict(hf_config)
+    names = [rule.theirs for rule in (*select(rules, Key), *select(rules, Fixed))]
+    for part in dict.fromkeys(name.partition(".")[0] for name in names if "." in name):
+        entries = theirs.pop(part, None) or {}
+        if not isinstance(entries, Mapping):
+            raise ValueError(f"{part} is {entries!r:.80}; expected an object of settings")
+        theirs |= {f"{part}.{key}": value for key, value in entries.items()}
+    return theirs
+
+
+def nest_parts(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a config.json, whose parts are objects; undoes `flatten_parts`."""
+    nested: dict[str, Any] = {}
+    for name, value in entries.items():
+        part, dot, key = name.partition(".")
+        if dot:
+            nested.setdefault(part, {})[key] = value
+        else:
+            nested[name] = value
+    return nested
+
+
 def replace_aliases(hf_config: Mapping[str, Any], rules: KeyRules) -> dict[str, Any]:
     """Return the entries that are not null, each under the name of its key.
 

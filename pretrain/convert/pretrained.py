@@ -72,7 +72,9 @@ class Converter:
             entries = config_keys.write_keys(config, self._join_keys(keys), architecture)
             settings = hf_map.settings(config, encoding)
             settings = settings | self._describe_padding(encoding) | settings
-            return {"architectures": [architecture], **entries, **settings, "dtype": "float32"}
+            entries |= settings
+            own = {"architectures": [architecture], **entries, "dtype": "float32"}
+            return config_keys.nest_parts(own)
 
         return describe_model(hf_map.architecture, hf_map.keys) | {
             name: describe_model(second.architecture, second.keys)
@@ -94,7 +96,8 @@ class Converter:
         Raises ValueError, which names a setting that our model does not have.
         """
         hf_map, kind = self.family.require_hugging_face(), cast(Any, self.family.config)
-        hf_config = hf_map.prepare(config_keys.replace_aliases(hf_config, hf_map.keys))
+        hf_config = config_keys.replace_aliases(hf_config, hf_map.keys)
+        hf_config = hf_map.prepare(config_keys.flatten_parts(hf_config, hf_map.keys))
         ours = config_keys.read_keys(hf_config, kind, self._join_keys(hf_map.keys))
         for name, second in hf_map.second_models.items():
             theirs = hf_config[name] if name in hf_config else second.describe_absent(hf_config)

@@ -2,7 +2,8 @@
 
 A family lists them in `HuggingFaceMap.keys`. An export writes each `Key`, then each `Fixed`, then
 each `Same`, in the order of the list. An import reads null as an absent key. A rule replaces an
-earlier rule for the same field or key, so a family can extend another family's list.
+earlier rule for the same field or key, so a family can extend another family's list. A key with a
+dot is in a part of config.json: `decoder.hidden_size` is `hidden_size` of the object `decoder`.
 """
 
 from typing import Any, NamedTuple, TypeAlias, TypeVar

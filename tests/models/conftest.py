@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from models.config.t5gemma import T5GemmaConfig
 from models.config.transformer_xl import Clusters
 from models.config.vit import VitConfig
 from models.layers.layer_layout import unflatten_params
@@ -54,7 +55,11 @@ SIZES = {
 
 
 SIZES["teacher"] = fit_sizes(VitConfig, SIZES)
-TINY = {name: fit_sizes(family.config, SIZES) for name, family in FAMILIES.items()}
+# Rotary positions turn pairs of dimensions.
+OWN = {"t5gemma": {"head_width": 6, "num_key_heads": 1}}
+TINY = {
+    name: fit_sizes(family.config, SIZES | OWN.get(name, {})) for name, family in FAMILIES.items()
+}
 # Two groups of two query heads, whose width is even.
 TINY["eurobert"] = dataclasses.replace(TINY["eurobert"], num_heads=4, num_key_heads=2)
 # A first layer, two groups of a local and a global one, and a local one.
@@ -68,13 +73,14 @@ def make_model(config):
     """
     model, shapes = compute_shapes(config)
     rng = np.random.default_rng(0)
+    scale = 0 if isinstance(config, T5GemmaConfig) else 1  # Gemma's norms add 1 to it
 
     def draw_leaf(path, leaf):
         name = path[-1].key
         noise = rng.standard_normal(leaf.shape, np.float32) * np.float32(
             0.5 if name == "embedding" else 0.2
         )
-        return jax.device_put(noise + np.float32(name == "scale"))
+        return jax.device_put(noise + np.float32(scale if name == "scale" else 0))
 
     return model, jax.tree_util.tree_map_with_path(draw_leaf, shapes)
 

@@ -45,6 +45,7 @@ from models.config.roberta import RobertaConfig
 from models.config.seq2seq_lstm import Seq2SeqLstmConfig
 from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
+from models.config.t5gemma import T5GemmaConfig
 from models.config.textcnn import TextCnnConfig
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
@@ -68,6 +69,7 @@ TRANSFORMER, SEQ2SEQ_LSTM = make_tiny(TransformerConfig), make_tiny(Seq2SeqLstmC
 DISTILBERT = make_tiny(DistilBertConfig, teacher_depth=4)
 MODERNBERT = make_tiny(ModernBertConfig, depth=5, window=8)
 EUROBERT, NEOBERT = make_tiny(EuroBertConfig, num_key_heads=4), make_tiny(NeoBertConfig)
+T5GEMMA = make_tiny(T5GemmaConfig, num_key_heads=4, window=6, start=1)
 LINFORMER = make_tiny(LinformerConfig, rank=8)
 ELECTRA = make_tiny(ElectraConfig, generator_width=16, generator_num_heads=4, generator_mlp=32)
 MUSIC_TRANSFORMER = make_tiny(MusicTransformerConfig, max_distance=20)
@@ -135,6 +137,7 @@ RUNS = {
     "t5_gated": make_tiny_run(
         dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)
     ),
+    "t5gemma": make_tiny_run(T5GEMMA, SpanCorruption(inputs=32)),
     "albert": dataclasses.replace(
         make_tiny_run(ALBERT, SentenceOrder(length=32, max_predictions=6)),
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),

@@ -31,12 +31,14 @@ class AttentionKernel(NamedTuple):
 
     Attributes:
       find_obstacle: (q, k, mask, bias, drop, mesh) -> why it cannot be used, or None.
+      caps_scores: whether `attend` takes a `soft_cap`.
     """
 
     choice: AttentionChoice
     name: str
     find_obstacle: Callable[..., str | None]
     attend: Callable[..., jax.Array]
+    caps_scores: bool = False
 
 
 def _find_splash_obstacle(*arguments: Any) -> str | None:
@@ -90,7 +92,7 @@ def _attend_with_cudnn(*arrays: jax.Array, **options: Any) -> jax.Array:
 # {platform: its kernels, the preferred one first}. A kernel is imported when it is first asked.
 KERNELS = {
     "tpu": (
-        AttentionKernel("splash", "Splash", _find_splash_obstacle, _attend_with_splash),
+        AttentionKernel("splash", "Splash", _find_splash_obstacle, _attend_with_splash, True),
         AttentionKernel("row", "whole-row kernel", _find_row_obstacle, _attend_with_rows),
     ),
     "gpu": (AttentionKernel("cudnn", "cuDNN", _find_cudnn_obstacle, _attend_with_cudnn),),
@@ -112,6 +114,12 @@ class AttentionCall(NamedTuple):
     bias: Any
     scale: float | None
     drop: KeyedDropout | None
+    soft_cap: float | None = None
+
+    def list_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of a kernel; a kernel without a soft cap takes none."""
+        options = dict(mask=self.mask, bias=self.bias, scale=self.scale, drop=self.drop)
+        return options if self.soft_cap is None else options | {"soft_cap": self.soft_cap}
 
 
 class AttentionRules(NamedTuple):
@@ -215,19 +223,18 @@ def make_attend(
         mask: Mask | jax.Array | None = None,
         bias: jax.Array | PairBias | None = None,
         scale: float | None = None,
+        soft_cap: float | None = None,
         drop: KeyedDropout | None = None,
     ) -> jax.Array:
         # No kernel shares the keys of several query heads.
         k_BMHK, v_BMHK = (repeat_heads(x, q_BLHK.shape[2]) for x in (k_BMGK, v_BMGK))
         v_BMHK, drop = move_shared_dropout(q_BLHK, v_BMHK, mask, bias, drop)
-        call = AttentionCall(q_BLHK, k_BMHK, v_BMHK, mask, bias, scale, drop)
+        call = AttentionCall(q_BLHK, k_BMHK, v_BMHK, mask, bias, scale, drop, soft_cap)
         kernel, reasons = choose_kernel(platform, call, options["mesh"], rules)
         report_kernel(kernel.name if kernel else "XLA", ", ".join(reasons) or None)
         if kernel is None:
-            return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop)
-        return kernel.attend(
-            q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, **options
-        )
+            return attend(q_BLHK, k_BMHK, v_BMHK, **call.list_options())
+        return kernel.attend(q_BLHK, k_BMHK, v_BMHK, **call.list_options(), **options)
 
     return attend_by_kernel
 
@@ -266,6 +273,8 @@ def choose_kernel(
 
 def find_obstacle(kernel: AttentionKernel, call: AttentionCall, mesh: Mesh) -> str | None:
     """Return why a kernel cannot compute a call, or None."""
+    if call.soft_cap is not None and not kernel.caps_scores:
+        return "cannot cap the scores"
     return kernel.find_obstacle(call.q_BLHK, call.k_BMHK, call.mask, call.bias, call.drop, mesh)
 
 

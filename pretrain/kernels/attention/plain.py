@@ -211,6 +211,7 @@ def attend(
     mask: Mask | jax.Array | None = None,
     bias: jax.Array | PairBias | None = None,
     scale: float | None = None,
+    soft_cap: float | None = None,
     drop: KeyedDropout | None = None,
 ) -> jax.Array:
     """Compute `models.layers.ops.attend`, and save less for the backward pass."""
@@ -225,6 +226,7 @@ def attend(
         mask=mask,
         bias=bias,
         scale=scale,
+        soft_cap=soft_cap,
         drop=drop,
         score=compute_scores,
         average=average_values,
@@ -265,13 +267,15 @@ def attend_in_parts(
     mask: Mask | jax.Array | None = None,
     bias: jax.Array | PairBias | None = None,
     scale: float | None = None,
+    soft_cap: float | None = None,
     drop: KeyedDropout | None = None,
 ) -> jax.Array:
     """Compute `attend`, in parts of the rows where that takes less time."""
     v_BMGK, drop = move_shared_dropout(q_BLHK, v_BMGK, mask, bias, drop)
     bias = make_dense_bias(bias)
+    attend_part = partial(attend, scale=scale, soft_cap=soft_cap)
     if not _is_splittable(q_BLHK, k_BMGK, mask, bias, drop):
-        return attend(q_BLHK, k_BMGK, v_BMGK, mask=mask, bias=bias, scale=scale, drop=drop)
+        return attend_part(q_BLHK, k_BMGK, v_BMGK, mask=mask, bias=bias, drop=drop)
     B = q_BLHK.shape[0]
 
     def split(x: jax.Array) -> list[jax.Array]:
@@ -284,7 +288,7 @@ def attend_in_parts(
     for part, part_leaves in enumerate(zip(*map(split, leaves), strict=True)):
         arrays, part_mask, part_bias = jax.tree.unflatten(structure, part_leaves)
         part_drop = drop and take_dropout_part(drop, part * B // NUM_PARTS)
-        outputs.append(attend(*arrays, mask=part_mask, bias=part_bias, scale=scale, drop=part_drop))
+        outputs.append(attend_part(*arrays, mask=part_mask, bias=part_bias, drop=part_drop))
     return jnp.concatenate(outputs)
 
 

@@ -57,6 +57,7 @@ def name_call(call: AttentionCall) -> str:
         parts += [w for n, w in zip(names, words) if getattr(call.mask, n) is not None]
         parts += ["causal"] if call.mask.causal else []
     parts += ["a bias"] if call.bias is not None else []
+    parts += ["a soft cap"] if call.soft_cap is not None else []
     parts += [f"dropout {call.drop.rate:g}"] if call.drop is not None else []
     return ", ".join(parts)
 
@@ -73,7 +74,8 @@ def cut_call(call: AttentionCall, mesh: Mesh) -> AttentionCall:
     Long rows have fewer heads, and one row.
     """
     shapes = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), call._replace(scale=None, drop=None)
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype),
+        call._replace(scale=None, drop=None, soft_cap=None),
     )
     B, _, H, _ = call.q_BLHK.shape
     num_shards, num_parts = mesh.shape["data"] * mesh.shape["fsdp"], mesh.shape["model"]
@@ -85,7 +87,9 @@ def cut_call(call: AttentionCall, mesh: Mesh) -> AttentionCall:
     fitting = [n for n in range(1, heads + 1) if heads % n == 0 and rows * n * pairs <= MAX_PAIRS]
     heads = max(fitting, default=1)
     return _resize(shapes, rows, heads)._replace(
-        scale=call.scale, drop=call.drop and call.drop.replace(key=None, drop_fn=drop_by_hash)
+        scale=call.scale,
+        drop=call.drop and call.drop.replace(key=None, drop_fn=drop_by_hash),
+        soft_cap=call.soft_cap,
     )
 
 
@@ -198,7 +202,8 @@ class InputDrawer:
         drop = call.drop
         if drop is not None:
             drop = drop.replace(key=rng.integers(0, 2**32, 2, np.uint32))
-        return AttentionCall(q, k, v, self._draw_mask(), self._draw_bias(), call.scale, drop)
+        mask, bias = self._draw_mask(), self._draw_bias()
+        return AttentionCall(q, k, v, mask, bias, call.scale, drop, call.soft_cap)
 
     def _draw_mask(self) -> Any:
         mask, rng = self.call.mask, self.rng

@@ -88,9 +88,9 @@ def compare_attention(kernel: AttentionKernel, call: AttentionCall, device: Any)
     drawer = InputDrawer(call)
     valid_BL11 = drawer.find_valid_queries()[..., None, None]
     weights = drawer.rng.standard_normal(call.q_BLHK.shape, np.float32)
-    arrays = drawer.draw_arrays()._replace(scale=None)
+    arrays = drawer.draw_arrays()._replace(scale=None, soft_cap=None)
     inputs, weights = jax.device_put((arrays, weights * valid_BL11), device)
-    inputs = inputs._replace(scale=call.scale)
+    inputs = inputs._replace(scale=call.scale, soft_cap=call.soft_cap)
     options: dict[str, Any] = {"mesh": mesh}
     if device.platform == "gpu":
         options["calls"] = itertools.count()
@@ -116,8 +116,8 @@ def _cast_floats(tree: Any) -> Any:
     """Return a tree whose floats are float32."""
     return jax.tree.map(
         lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x,
-        tree._replace(scale=None),
-    )._replace(scale=tree.scale)
+        tree._replace(scale=None, soft_cap=None),
+    )._replace(scale=tree.scale, soft_cap=tree.soft_cap)
 
 
 def _run_attention(
@@ -128,16 +128,15 @@ def _run_attention(
     options: dict[str, Any],
 ) -> dict[str, np.ndarray]:
     """Return {name: array} of the output and the gradients of a sum of it with weights."""
-    leaves, structure = jax.tree.flatten(inputs._replace(scale=None))
+    leaves, structure = jax.tree.flatten(inputs._replace(scale=None, soft_cap=None))
     is_float = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
 
     def compute(floats: list[jax.Array], others: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
         own, rest = iter(floats), iter(others)
         mixed = [next(own) if is_one else next(rest) for is_one in is_float]
-        call = jax.tree.unflatten(structure, mixed)._replace(scale=inputs.scale)
-        arguments = call._asdict()
-        arrays = [arguments.pop(name) for name in AttentionCall._fields[:3]]
-        out = attend(*arrays, **arguments, **options)
+        call: AttentionCall = jax.tree.unflatten(structure, mixed)
+        call = call._replace(scale=inputs.scale, soft_cap=inputs.soft_cap)
+        out = attend(*call[:3], **call.list_options(), **options)
         return (out.astype(jnp.float32) * weights).sum(), out
 
     split = [[x for x, is_one in zip(leaves, is_float) if is_one == kind] for kind in (True, False)]

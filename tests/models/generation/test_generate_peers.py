@@ -11,6 +11,7 @@ import pytest
 
 from models.config.gpt2 import Gpt2Config
 from models.config.t5 import T5Config
+from models.config.t5gemma import T5GemmaConfig
 from models.generation.decoding import BeamSearch, Greedy, continue_prompts, generate
 from pretrain.convert.read_write import find_converter
 
@@ -25,11 +26,25 @@ T5 = T5Config(
     vocab=50, width=16, depth=2, decoder_depth=2, num_heads=3, head_width=5, mlp=28, buckets=8,
     max_distance=20,
 )  # fmt: skip
+T5GEMMA = T5GemmaConfig(
+    vocab=50, length=32, width=16, depth=2, decoder_depth=3, num_heads=4, num_key_heads=2,
+    head_width=6, mlp=28, window=5,  # which rows outgrow
+)  # fmt: skip
+
+
+def find_factor(path):
+    """Return a factor by which layers write more than embeddings, and scores reach their cap."""
+    if path[-1].key == "embedding":
+        return 0.1
+    return 20 if path[-2].key == "query" else 2
+
+
 # Factors that make the tiny models generate many tokens, and end tokens that some rows generate.
 MODELS = {
-    "gpt2": (GPT2, 2, 31),
-    "t5": (T5, 3, 12),
-    "t5_v1_1": (dataclasses.replace(T5, gated=True, tied=False, scan=False), 3, 7),
+    "gpt2": (GPT2, lambda path: 2, 31),
+    "t5": (T5, lambda path: 3, 12),
+    "t5_v1_1": (dataclasses.replace(T5, gated=True, tied=False, scan=False), lambda path: 3, 7),
+    "t5gemma": (T5GEMMA, find_factor, 49),
 }
 CASES = {
     "greedy": (Greedy(), None, {}),
@@ -40,6 +55,7 @@ CASES = {
 SEARCHES = [*CASES]
 TRIED = [("gpt2", name) for name in (SEARCHES[0], *SEARCHES[2:])]
 TRIED += [("t5", SEARCHES[0]), ("t5", SEARCHES[1]), ("t5_v1_1", SEARCHES[-1])]
+TRIED += [("t5gemma", SEARCHES[0]), ("t5gemma", SEARCHES[1])]
 # Searches that another of the models is asked for: all models share the code of a search.
 FOR_THE_BOARD = [("gpt2", SEARCHES[1]), ("t5", SEARCHES[2]), ("t5", SEARCHES[3])]
 T = 16
@@ -66,14 +82,14 @@ def _make_pair(make, folder, config, factor, end):
     from safetensors.numpy import save_file
 
     model, params = make(config)
-    params = jax.tree.map(lambda leaf: factor * np.array(leaf), params)
+    params = jax.tree_util.tree_map_with_path(
+        lambda path, leaf: np.float32(factor(path)) * np.array(leaf), params
+    )
     family = find_converter(config)
     vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
     (folder / "config.json").write_text(json.dumps(family.to_hf_config(config, vocabulary)))
     save_file(family.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"})
-    kind = (
-        transformers.GPT2LMHeadModel if config is GPT2 else transformers.T5ForConditionalGeneration
-    )
+    kind = getattr(transformers, family.family.require_hugging_face().architecture)
     return model, params, kind.from_pretrained(folder).eval(), end
 
 
@@ -92,11 +108,13 @@ def test_every_token_equals_theirs(pair, request, name, case):
         LENGTHS if decoder else VALID,
         length=T,
         strategy=strategy,
+        **({} if decoder else {"start": model.config.start}),
         end=end,
         no_repeat_ngram=n,
     )
     how = (
         how
+        | ({} if decoder else {"decoder_start_token_id": model.config.start})
         | {"max_new_tokens": T, "do_sample": False, "eos_token_id": end, "pad_token_id": 0}
         | ({"no_repeat_ngram_size": n} if n else {})
     )

@@ -173,6 +173,16 @@ def test_a_causal_window_is_computed_in_blocks_where_they_save_pairs(L, window, 
     np.testing.assert_allclose(found, run(q, k, v, mask.make_dense(L, L)), atol=2e-6)
 
 
+@pytest.mark.parametrize("mask", [make_causal_mask(window=5), Mask(window=8)], ids=str)
+def test_blocks_cap_scores_as_all_pairs_do(mask):
+    q, k, v, _ = draw_vectors(18)
+    assert mask.find_block_pattern(18, 18)
+    run = jax.jit(lambda mask, cap: attend(4 * q, k, v, mask=mask, soft_cap=cap), static_argnums=1)
+    found = run(mask, 0.8)
+    np.testing.assert_allclose(found, run(mask.make_dense(18, 18), 0.8), atol=2e-6)
+    assert np.abs(found - run(mask, None)).max() > 0.1
+
+
 @pytest.mark.parametrize(
     ("L", "window", "blocks"), [(18, 8, True), (17, 11, True), (15, 10, False)]
 )

@@ -17,7 +17,7 @@ from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
 from models.layers.norms import LayerNorm, RMSNorm
 from models.layers.ops import PLAIN, attend
 from models.layers.stack import Stack
-from models.layers.wiring import PostNormLayer, PreNormLayer
+from models.layers.wiring import PostNormLayer, PreNormLayer, SandwichLayer
 
 KEY = jax.random.key(0)
 
@@ -41,7 +41,7 @@ def run_attend(q, k, v, mask=None, **how):
     return jax.jit(lambda *read: attend(*read[:3], mask=read[3], **how))(q, k, v, mask)
 
 
-def attend_slowly(q, k, v, mask, bias, scale):
+def attend_slowly(q, k, v, mask, bias, scale, cap=np.inf):
     """Compute the formula of section 3.2.1 in float64, one query at a time."""
     q, k, v, bias = (np.asarray(x, np.float64) for x in (q, k, v, bias))
     B, L, H, K = q.shape
@@ -51,7 +51,8 @@ def attend_slowly(q, k, v, mask, bias, scale):
     )
     o = np.zeros((B, L, H, K))
     for b, length, h in np.ndindex(B, L, H):
-        scores = scale * k[b, :, h] @ q[b, length, h] + bias[b, h, length]
+        scores = scale * k[b, :, h] @ q[b, length, h]
+        scores = (scores if cap == np.inf else cap * np.tanh(scores / cap)) + bias[b, h, length]
         weights = np.where(mask[b, h, length], np.exp(scores - scores.max()), 0)
         o[b, length, h] = weights / weights.sum() @ v[b, :, h]
     return o
@@ -74,6 +75,15 @@ def test_attend_is_the_formula(scale):
     )
     found = run_attend(q, k, v, mask, bias=bias, scale=scale)
     np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def test_a_soft_cap_bounds_the_scaled_scores_before_the_bias():
+    q, k, v = (3 * draw_normal(2, 5, 3, 4, seed=seed) for seed in range(3))
+    bias, mask = draw_normal(1, 3, 5, 5, seed=3), make_causal_mask()
+    expected = attend_slowly(q, k, v, mask.make_dense(5, 5), bias, 4**-0.5, cap=1.5)
+    found = run_attend(q, k, v, mask, bias=bias, soft_cap=1.5)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert np.abs(found - run_attend(q, k, v, mask, bias=bias)).max() > 0.1
 
 
 def test_attend_softmax_is_float32_under_bfloat16():
@@ -225,6 +235,19 @@ def test_rms_norm_takes_no_mean_away():
     assert shapes == {"params": {"scale": (64,)}}
 
 
+def test_an_rms_norm_adds_its_offset_to_the_scale():
+    x, norm = draw_normal(3, 64), RMSNorm(offset=1.0)
+    first = init_module(norm, x)
+    assert not np.any(first["params"]["scale"])
+    np.testing.assert_array_equal(
+        run_module(norm, first, x), run_module(RMSNorm(), init_module(RMSNorm(), x), x)
+    )
+    half = jax.tree.map(lambda scale: scale + 0.5, first)
+    np.testing.assert_allclose(
+        run_module(norm, half, x), 1.5 * run_module(norm, first, x), atol=1e-6
+    )
+
+
 @pytest.mark.parametrize("norm", [LayerNorm(), RMSNorm()])
 def test_norms_compute_in_float32_and_answer_in_the_inputs_type(norm):
     x = (draw_normal(4, 512) * 300).astype(
@@ -294,12 +317,14 @@ class Double(nn.Module):
         return 2 * x
 
 
-def test_post_and_pre_norm_are_their_equations():
+def test_the_residual_equations_of_the_layers():
     x = jnp.ones((1, 2, 4))
     parts = dict(attention=partial(Add, 3.0), mlp=partial(Add, 5.0), norm=Double)
     run = lambda layer: np.array(jax.jit(lambda: layer.apply({}, x, False))())  # noqa: E731
     post, pre = run(PostNormLayer(**parts)), run(PreNormLayer(**parts, cross=partial(Add, 7.0)))
     assert (post == 2 * (2 * (1 + 3) + 5)).all() and (pre == 1 + 3 + 7 + 5).all()
+    sandwich = run(SandwichLayer(**parts, cross=partial(Add, 7.0)))
+    assert (sandwich == 1 + 2 * 3 + 2 * 7 + 2 * 5).all()
 
 
 class Layer(nn.Module):

@@ -16,6 +16,7 @@ from models.config.modernbert import ModernBertConfig
 from models.config.roberta import RobertaConfig
 from models.config.seq2seq_lstm import Seq2SeqLstmConfig
 from models.config.t5 import T5Config
+from models.config.t5gemma import T5GemmaConfig
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import TransformerXLConfig
 from models.config.vit import VitConfig
@@ -36,6 +37,10 @@ SUTSKEVER = Seq2SeqLstmConfig(
     vocab=320_000 // 3, width=1000, embedding=1000, depth=4, direction="backward", score=None
 )
 ENWIK8 = dict(vocab=204, depth=12, num_heads=8, head_width=64, clusters=None)
+T5GEMMA_LARGE = T5GemmaConfig(**LARGE | dict(mlp=2816), decoder_depth=24, num_key_heads=16)
+T5GEMMA_XL = T5GemmaConfig(
+    **dict(width=2048, depth=24, decoder_depth=24, num_heads=32, num_key_heads=32, mlp=5120)
+)
 # (configuration or its name, parts that are counted or "" for all, parameters, rounded to)
 SIZES = [
     # Table 1; encoder, embeddings and pooler. The head: one layer, a norm, biases, the order.
@@ -90,6 +95,11 @@ SIZES = [
     (ModernBertConfig(depth=28, width=1792, mlp=3840, num_heads=28), "", 1_031_314_112),
     (ModernBertConfig(vocab=256_000, width=384, num_heads=6), "", 140_897_536),
     (ModernBertConfig(vocab=256_000), "", 307_786_240),
+    # T5Gemma's small, base, large and XL.
+    ("t5gemma_small", "", 312_517_632),
+    (T5GemmaConfig(), "", 591_490_560),
+    (T5GEMMA_LARGE, "", 1_241_761_792),
+    (T5GEMMA_XL, "", 3_766_980_608),
     # Embeddings; attention, distances, MLP and norms of 6 layers; the last norm.
     ("music_transformer", "", 390 * 256 + 6 * (4 * 256 * 512 + 1024 * 512 + 526_592) + 2 * 256),
     # google/reformer-enwik8 is said to have 149 M parameters; it has 258 ids.

@@ -27,6 +27,7 @@ from models.config.neobert import NeoBertConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
 from models.config.t5 import T5Config
+from models.config.t5gemma import T5GemmaConfig
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
 from models.config.xlnet import XLNetConfig
@@ -56,6 +57,7 @@ def make_tiny(kind, **settings):
 
 BERT, GPT, GPT2 = make_tiny(BertConfig), make_tiny(GptConfig, mlp=24), make_tiny(Gpt2Config)
 T5 = make_tiny(T5Config, num_heads=2, head_width=4, buckets=8, max_distance=20)
+T5GEMMA = make_tiny(T5GemmaConfig, num_heads=4, num_key_heads=2, head_width=2, depth=4, window=3)
 ALBERT = make_tiny(AlbertConfig, embedding=4, depth=3)
 MODERNBERT = make_tiny(ModernBertConfig, depth=6)
 EUROBERT = make_tiny(EuroBertConfig, width=8, num_heads=4, num_key_heads=2, depth=3)
@@ -83,7 +85,7 @@ CASES = {
     **dict(albert=ALBERT, bart=BART, bert=BERT, distilbert=DISTILBERT, electra=ELECTRA),
     **dict(gpt=GPT, gpt2=GPT2, modernbert=MODERNBERT, reformer=REFORMER, roberta=ROBERTA),
     **dict(eurobert=EUROBERT, neobert=NEOBERT),
-    **dict(t5=T5, transformer=TRANSFORMER, transformer_xl=XL, xlnet=XLNET),
+    **dict(t5=T5, t5gemma=T5GEMMA, transformer=TRANSFORMER, transformer_xl=XL, xlnet=XLNET),
     "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
     "gpt2 embeddings": dataclasses.replace(GPT2, embedding_dropout=0.0),
     "transformer_xl one table": dataclasses.replace(XL, clusters=Clusters((5, 11))),

@@ -109,6 +109,7 @@ def test_the_whole_row_kernel_is_trusted_with_what_it_takes(name):
 @pytest.mark.usefixtures("promoting")
 def test_splash_and_the_chunk_kernel_are_trusted():
     rows = make_call(make_causal_mask(shape(B, 128, dtype=jnp.bool_)), M=128, L=128)
+    rows = rows._replace(soft_cap=0.5)
     assert compare(partial(attend_with_splash, interpret=True), rows).reason == ""
     chunks = KeyChunks(128, 128, shape(B, H, 2, 256, dtype=jnp.int32), avoids_self=True)
     hashed = make_call(Mask(causal=True, chunks=chunks), drop=DROP, M=256, L=256)
@@ -133,6 +134,13 @@ def test_splash_and_the_chunk_kernel_are_trusted():
 def test_a_kernel_with_wrong_results_is_not_trusted(kernel, dtype, words):
     verdict = compare(kernel, make_call(make_padding_mask(PADDING), drop=DROP, dtype=dtype))
     assert re.search(words, verdict.reason) and "\n" not in verdict.reason, verdict
+
+
+def test_a_kernel_that_forgets_the_soft_cap_is_not_trusted():
+    call = make_call(make_padding_mask(PADDING), dtype=jnp.bfloat16)._replace(soft_cap=0.5)
+    assert name_call(call).endswith("padding, a soft cap")
+    verdict = compare(change(lambda out: out, soft_cap=None), call)
+    assert verdict.reason.startswith("failed its test: the output is off by")
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

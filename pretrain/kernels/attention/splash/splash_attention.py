@@ -77,6 +77,7 @@ def attend_with_splash(
     mask: Mask | None = None,
     bias: None = None,
     scale: float | None = None,
+    soft_cap: float | None = None,
     drop: None = None,
     mesh: Mesh,
     on_shard: bool = False,
@@ -107,6 +108,7 @@ def attend_with_splash(
         block_sizes=_choose_block_sizes(L // sequence_shards, M),
         head_shards=mesh.shape["model"] if heads_axis else 1,
         q_seq_shards=sequence_shards if is_limited else 1,
+        attn_logits_soft_cap=soft_cap,
         interpret=interpret,
     )
     kernel_spec = P(heads_axis, "sequence" if is_limited else None)

@@ -14,7 +14,13 @@ from models.layers.block_sparse import SparsePattern
 from models.layers.dropout import KeyedDropout
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from pretrain.config import Mesh
-from pretrain.kernels.attention.choice import choose_plain_attend, make_attend
+from pretrain.kernels.attention.choice import (
+    AttentionCall,
+    AttentionRules,
+    choose_kernel,
+    choose_plain_attend,
+    make_attend,
+)
 from pretrain.kernels.attention.cudnn_attention import (
     MAX_CALLS,
     attend_with_cudnn,
@@ -168,6 +174,14 @@ def test_splash_reads_memory_of_another_length_and_takes_a_scale():
     one, other = run_both(
         partial(attend_with_splash, mesh=mesh, interpret=True), mask, M=128, scale=1.0
     )
+    jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
+
+
+@pytest.mark.usefixtures("promoting")
+def test_splash_caps_scores():
+    mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
+    splash = partial(attend_with_splash, mesh=mesh, interpret=True)
+    one, other = run_both(splash, MASKS["window, padding"], soft_cap=0.7, scale=1.0)
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
 
@@ -326,6 +340,23 @@ def test_the_platform_selects_the_kernel_or_falls_back(platform):
     assert kernel == "XLA" and reason.startswith(
         {"tpu": "Splash cannot drop", "gpu": "cuDNN drops"}[platform]
     )
+
+
+@pytest.mark.parametrize(("platform", "name"), [("tpu", "row"), ("gpu", "cudnn")])
+def test_a_kernel_that_cannot_cap_scores_falls_back(platform, name):
+    """Splash can, and serves a TPU by itself."""
+    mesh = make_mesh(Mesh(), jax.devices()[:1])
+    call = AttentionCall(*make_shapes()[:1] * 3, None, None, None, None)
+    rules = AttentionRules(name)
+    for cap, reasons in ((None, []), (5.0, ["cannot cap the scores"])):
+        kernel, found = choose_kernel(platform, call._replace(soft_cap=cap), mesh, rules)
+        assert (kernel is None) == bool(reasons)
+        assert [reason.endswith(end) for reason, end in zip(found, reasons, strict=True)] == [
+            True
+        ] * len(reasons)
+    if platform == "tpu":
+        kernel, _ = choose_kernel(platform, call._replace(soft_cap=5.0), mesh, AttentionRules())
+        assert kernel.choice == "splash"
 
 
 # The last one is just below the middle of two numbers of float32.
