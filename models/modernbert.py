@@ -1,7 +1,8 @@
 """ModernBERT (Warner et al. 2024): an encoder whose layers are local, but for every third.
 
 A gated feed-forward network, rotary positions, norms before the sublayers, and no biases
-(section 2.1). It predicts masked tokens alone.
+(section 2.1). It predicts masked tokens alone. models/modernbert_decoder.py has its causal twin, of
+the same parameters.
 
 B batch   L length   D width
 """
@@ -12,7 +13,7 @@ from functools import partial
 import flax.linen as nn
 import jax
 
-from models.config.modernbert import ModernBertConfig
+from models.config.modernbert import ModernBertConfig, ModernBertSizes
 from models.layers.attention import Attention
 from models.layers.dropout import Dropout
 from models.layers.encoder import MaskedLanguageModel
@@ -33,7 +34,7 @@ class LocalThenGlobal(nn.Module):
     layer: the constructor of either.
     num_local: the number of local layers.
     has_global: whether a global layer follows.
-    window: the number of positions around its own that a query of a local layer attends to.
+    window: of the masks of local layers, see `models.layers.masks.Mask`.
     """
 
     layer: ModuleFactory
@@ -63,7 +64,7 @@ class LocalThenGlobal(nn.Module):
         return x_BLD
 
 
-def make_layer(config: ModernBertConfig, ops: Ops) -> partial[PreNormLayer]:
+def make_layer(config: ModernBertSizes, ops: Ops) -> partial[PreNormLayer]:
     """Return the constructor of a layer, local or global."""
     c = config
     # Megatron's initialization (section 2.2): the deeper, the smaller what joins the stream.
@@ -86,11 +87,11 @@ def make_layer(config: ModernBertConfig, ops: Ops) -> partial[PreNormLayer]:
     )
 
 
-def make_stack(config: ModernBertConfig, ops: Ops) -> Stack:
+def make_stack(config: ModernBertSizes, ops: Ops) -> Stack:
     """Return the layers: a global one that reads normed embeddings, then groups that end in one."""
     c = config
     layer = make_layer(c, ops)
-    group = partial(LocalThenGlobal, window=c.window, ops=ops)
+    group = partial(LocalThenGlobal, window=c.mask_window, ops=ops)
     num_rest = (c.depth - 1) % c.global_every
     return Stack(
         partial(group, layer, c.global_every - 1),
@@ -103,10 +104,11 @@ def make_stack(config: ModernBertConfig, ops: Ops) -> Stack:
     )
 
 
-class ModernBert(MaskedLanguageModel):
-    """Masked words; `token_type_ids` are not read."""
+class ModernBertBody(nn.Module):
+    """Embeddings, layers, final norm and head: all parameters of the encoder and of its twin."""
 
-    config: ModernBertConfig
+    config: ModernBertSizes
+    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers and head."""
@@ -117,6 +119,45 @@ class ModernBert(MaskedLanguageModel):
         self.final_norm = LayerNorm(c.epsilon, self.ops, use_bias=False)
         self.head = StateTransform(c.epsilon, ops=self.ops)
         self.mlm_head = TiedHead(self.ops)
+
+    def run_layers(
+        self, token_ids: jax.Array, train: bool, mask: Mask, positions_BL: jax.Array
+    ) -> jax.Array:
+        """Return the last hidden states [B, L, D].
+
+        Args:
+          token_ids: int32 [B, L].
+          train: whether dropout is applied.
+          mask: of the global layers; local ones also have a window.
+          positions_BL: int32, of the rotation of queries and keys; B is 1 if rows do not differ.
+        """
+        c = self.config
+        local_rotation, global_rotation = (
+            make_rotation(positions_BL, c.width // c.num_heads, base)
+            for base in (c.local_rotary_base, c.global_rotary_base)
+        )
+        x_BLD = self.encoder(
+            self.embedding_norm(self.token_embedding(token_ids)),
+            train,
+            mask=mask,
+            local_rotation=local_rotation,
+            global_rotation=global_rotation,
+        )
+        return self.final_norm(x_BLD)
+
+    def transform(self, x: jax.Array) -> jax.Array:
+        """Return what heads read of hidden states [..., D]."""
+        return self.head(x)
+
+    def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
+        """Return the logits of the vocabulary, float32 [B, P, V]."""
+        return self.mlm_head(self.transform(x_BPD), self.token_embedding)
+
+
+class ModernBert(ModernBertBody, MaskedLanguageModel):
+    """Masked words; `token_type_ids` are not read."""
+
+    config: ModernBertConfig
 
     def encode(
         self,
@@ -131,21 +172,14 @@ class ModernBert(MaskedLanguageModel):
         Raises:
           ValueError: L is above the model's length.
         """
-        c, L = self.config, token_ids.shape[1]
-        check_length(L, c.length)
-        positions_BL = find_positions(L, segment_ids)
-        local_rotation, global_rotation = (
-            make_rotation(positions_BL, c.width // c.num_heads, base)
-            for base in (c.local_rotary_base, c.global_rotary_base)
-        )
-        x_BLD = self.encoder(
-            self.embedding_norm(self.token_embedding(token_ids)),
+        L = token_ids.shape[1]
+        check_length(L, self.config.length)
+        x_BLD = self.run_layers(
+            token_ids,
             train,
-            mask=make_padding_mask(attention_mask, segment_ids),
-            local_rotation=local_rotation,
-            global_rotation=global_rotation,
+            make_padding_mask(attention_mask, segment_ids),
+            find_positions(L, segment_ids),
         )
-        x_BLD = self.final_norm(x_BLD)
         return x_BLD, self.pool(x_BLD, attention_mask)
 
     def pool(self, x_BLD: jax.Array, attention_mask: jax.Array) -> jax.Array:
@@ -153,11 +187,3 @@ class ModernBert(MaskedLanguageModel):
         if self.config.pooling == "cls":
             return x_BLD[:, 0]
         return average_tokens(x_BLD, attention_mask)
-
-    def transform(self, x: jax.Array) -> jax.Array:
-        """Return what heads read of hidden states [..., D]."""
-        return self.head(x)
-
-    def compute_logits(self, x_BPD: jax.Array) -> jax.Array:
-        """Return the logits of the vocabulary, float32 [B, P, V]."""
-        return self.mlm_head(self.transform(x_BPD), self.token_embedding)

@@ -32,6 +32,7 @@ STEPS = 2  # of each command that trains
 SHORT = ("data.batch_size=8", "evaluate.every=2", "evaluate.samples=0", "checkpoint.every=2")
 SHORT += ("optimizer.warmup_steps=1",)
 SIZES = ("train.stop_at_step=0", "model.width=32", "model.mlp=64", "model.num_heads=2")
+LARGER = ("model.width=64", "model.mlp=128", "model.num_heads=4")  # than SIZES
 DECODER = ("model.depth=2", "model.decoder_depth=2")
 GENERATOR = ("model.generator_width=32", "model.generator_num_heads=2", "model.generator_mlp=64")
 BY_CONFIG = {  # {prefix of a configuration's name: further overrides}
@@ -72,7 +73,8 @@ def shrink(verb: str, words: list[str]) -> list[str]:
         given = [word for word in words if word.startswith("train.steps=")]
         seen = trained.setdefault(words[words.index("--workdir") + 1], [])
         seen.extend(one for one in given or ["the configuration's"] if one not in seen)
-        return [*words, *list_small(words[0]), f"train.steps={STEPS * len(seen)}"]
+        larger = LARGER if "--tile" in words else ()
+        return [*words, *list_small(words[0]), *larger, f"train.steps={STEPS * len(seen)}"]
     if verb == "prepare":
         words = ["builtin.txt" if word == "builtin" else word for word in words]
         if "builtin.txt" in words and "--document" not in words:

@@ -52,6 +52,7 @@ PLANS = (
     Plan("modernbert_base", "v5p:4x4x4", "train.microbatches=9"),
     Plan("modernbert_large", "v5p:4x4x4", "train.microbatches=11"),
     Plan("ettin_1b", "v5p:4x4x4", "train.microbatches=9"),
+    Plan("ettin_decoder_150m", "v5p:4x4x4", "train.microbatches=9"),
     Plan("neobert", "v5p:4x4x4", "train.microbatches=4"),
     Plan("eurobert_210m", "v5p:4x4x4", "train.microbatches=4"),
     Plan("roberta_base", "v5p:4x4x4"),

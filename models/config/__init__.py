@@ -21,6 +21,7 @@ def load_config(file: str) -> type[Config] | None:
             and issubclass(kind, Config)
             and issubclass(kind, ModelConfig | TakesHead | ImageConfig)
             and kind.__module__ == module.__name__
+            and "module" in vars(kind)  # a base of two families names no module
         ):
             return kind
     return None

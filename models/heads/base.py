@@ -68,10 +68,13 @@ class HeadedModel(nn.Module):
         """
         if self.config.encoder.is_causal:  # No token attends to the padding after it.
             x_BLD = self.encoder.compute_states(token_ids, train=train)
-            return x_BLD, gather_last(x_BLD, attention_mask)
-        if token_type_ids is not None:
-            token_type_ids = jnp.minimum(token_type_ids, self.config.encoder.segments - 1)
-        x_BLD, row_BD = self.encoder.encode(token_ids, attention_mask, token_type_ids, train=train)
+            row_BD = gather_last(x_BLD, attention_mask)
+        else:
+            if token_type_ids is not None:
+                token_type_ids = jnp.minimum(token_type_ids, self.config.encoder.segments - 1)
+            x_BLD, row_BD = self.encoder.encode(
+                token_ids, attention_mask, token_type_ids, train=train
+            )
         if self.config.encoder.transforms_states:
             return self.encoder.transform(x_BLD), self.encoder.transform(row_BD)
         return x_BLD, row_BD

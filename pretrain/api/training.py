@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pretrain.api.store_vocabulary import follow_store
+from pretrain.api.store_vocabulary import follow_store, is_size_fixed
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.host.command import PROGRAM
 from pretrain.processes import processes
@@ -111,12 +111,18 @@ class TrainOptions(MonitoringOptions):
         "resume a run although its configuration has changed", default=False
     )
     pretrained: str | None = option(
-        "begin a new run of images with the parameters of another one, but for its head "
-        "(docs/pictures.md); texts have `finetune --from`",
+        "begin a new run with the parameters of this run or Hugging Face folder, of the same sizes "
+        "and family or its twin (docs/modern_encoders.md); of images all but the head "
+        "(docs/pictures.md). Labels of texts have `finetune --from`",
         "--from",
         default=None,
         converter=format_optional,
-        metavar="WORKDIR",
+        metavar="PLACE",
+    )
+    tile: bool = option(
+        "with --from: begin a larger model with the tiled weights of a smaller one "
+        "(docs/modern_encoders.md)",
+        default=False,
     )
     overrides: list[str] = option(
         "changed fields, e.g. train.steps=100 optimizer.learning_rate=3e-4",
@@ -137,6 +143,12 @@ class TrainOptions(MonitoringOptions):
         default=None,
         only_python=True,
     )
+
+    def check(self) -> None:
+        """Raise ValueError for --tile without --from."""
+        super().check()
+        if self.tile and not self.pretrained:
+            raise ValueError("--tile: name the smaller model by --from")
 
 
 @takes(TrainOptions)
@@ -169,10 +181,12 @@ def run_training(
     """
     check_main_thread("train")
     workdir, arguments = options.workdir, options.overrides
+    keeps_vocab = False
     if isinstance(options.config, Run):
         run = override_run(options.config, arguments)
         validate_run(run)
     else:
+        keeps_vocab = is_size_fixed(options.config, arguments)
         run = load(format_path(options.config), arguments)
         if options.source is None:
             run = follow_store(run, options.config, arguments, workdir)
@@ -180,9 +194,16 @@ def run_training(
     check_workdir_path(workdir)
     join_run()
     if options.pretrained:
-        from pretrain.training.new_workdir import start_from
+        from pretrain.training.beginnings.beginning import start_from
 
-        start_from(run, workdir, options.pretrained)
+        run = start_from(
+            run,
+            workdir,
+            options.pretrained,
+            tile=options.tile,
+            keeps_vocab=keeps_vocab,
+            source=options.source,
+        )
     sources = options.dataset, options.source
     return train_watched(run, workdir, began, monitoring, options.allow_changes, *sources)
 

@@ -221,6 +221,8 @@ class Family:
     untrained_parts  the parts that masked language modelling alone does not train
     describe_card_rows  (config) -> rows (name, value) of a model card, in addition to the usual
     optimizer     the default of fine-tuning
+    twin          another family with the same parameters, with which a run may begin; "": none
+    can_tile      whether a larger model can begin with the tiled weights of a smaller one
     distillation  how it is distilled from another family; None: it is not
     """
 
@@ -243,6 +245,8 @@ class Family:
     describe_card_rows: Callable[[Any], list[tuple[str, str]]] = lambda config: []
     optimizer: AdamW | Adafactor = AdamW(learning_rate=5e-5)
     distillation: DistillationRecipe | None = None
+    twin: str = ""
+    can_tile: bool = False
 
     @property
     def joins_texts(self) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from data.objectives.masked_lm import MaskedLm
-from models.config.modernbert import ModernBertConfig
+from models.config.modernbert import ModernBertConfig, ModernBertSizes
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.key_rules import EXACT_GELU, Fixed, Key
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
 WORDS = "model.embeddings.tok_embeddings.weight"
+POOLING = Key("pooling", "classifier_pooling", "cls")
 KEYS = (  # our field, their key, the meaning of an absent key
     Key("vocab", "vocab_size", 50368),
     Key("length", "max_position_embeddings", 8192),
@@ -37,7 +39,7 @@ KEYS = (  # our field, their key, the meaning of an absent key
     Key("global_rotary_base", "global_rope_theta", 160_000.0),
     Key("local_rotary_base", "local_rope_theta", 10_000.0),
     Key("dropout", "attention_dropout", 0.0),
-    Key("pooling", "classifier_pooling", "cls"),
+    POOLING,
     Key("epsilon", "norm_eps", 1e-5),
     Fixed("hidden_activation", "gelu", also=EXACT_GELU),
     Fixed("classifier_activation", "gelu", also=EXACT_GELU),
@@ -50,31 +52,44 @@ KEYS = (  # our field, their key, the meaning of an absent key
     Fixed("mlp_dropout", 0.0),
     Fixed("tie_word_embeddings", True),
 )
+SHARED_KEYS = tuple(rule for rule in KEYS if rule is not POOLING)  # the twin's
 # {kind of layer: our name in their older keys}
 KINDS = {"full_attention": "global", "sliding_attention": "local"}
 
 
-def map_layer(ours: str, theirs: str) -> Rules:
-    """Return the rules of a layer, with queries, keys and values in one matrix."""
-    projections = tuple(f"{ours}/attention/{part}/kernel" for part in ("query", "key", "value"))
-    gated = tuple(f"{ours}/mlp/{part}/kernel" for part in ("gate", "up"))
-    return (
-        (projections, f"{theirs}.attn.Wqkv.weight", JoinLayout(KERNEL)),
-        (f"{ours}/attention/out/kernel", f"{theirs}.attn.Wo.weight", KERNEL_OUT),
-        (gated, f"{theirs}.mlp.Wi.weight", JoinLayout(KERNEL)),
-        *map_scores(f"{ours}/mlp/down", f"{theirs}.mlp.Wo"),
-        (f"{ours}/mlp_norm/scale", f"{theirs}.mlp_norm.weight", SAME),
-    )
+def map_joined_projections(ours: str, theirs: str) -> Rules:
+    """Return the rule of queries, keys and values in one matrix."""
+    projections = tuple(f"{ours}/{part}/kernel" for part in ("query", "key", "value"))
+    return ((projections, f"{theirs}.Wqkv.weight", JoinLayout(KERNEL)),)
 
 
-def map_normed_layer(ours: str, theirs: str) -> Rules:
-    """Return the rules of a layer whose input is normed, as of all but the first."""
-    norm = (f"{ours}/attention_norm/scale", f"{theirs}.attn_norm.weight", SAME)
-    return (*map_layer(ours, theirs), norm)
+def make_rules(
+    config: ModernBertSizes,
+    map_projections: Callable[[str, str], Rules] = map_joined_projections,
+    head: str = "head",
+) -> Rules:
+    """Return the rules of all parameters; the last layers may be less than a group.
 
+    Args:
+      config: the model's sizes.
+      map_projections: (our path, their name of an attention) -> rules of queries, keys and values.
+      head: their name of the layer before the decoder.
+    """
 
-def make_rules(config: ModernBertConfig) -> Rules:
-    """Return the rules of all parameters; the last layers may be less than a group."""
+    def map_layer(ours: str, theirs: str) -> Rules:
+        gated = tuple(f"{ours}/mlp/{part}/kernel" for part in ("gate", "up"))
+        return (
+            *map_projections(f"{ours}/attention", f"{theirs}.attn"),
+            (f"{ours}/attention/out/kernel", f"{theirs}.attn.Wo.weight", KERNEL_OUT),
+            (gated, f"{theirs}.mlp.Wi.weight", JoinLayout(KERNEL)),
+            *map_scores(f"{ours}/mlp/down", f"{theirs}.mlp.Wo"),
+            (f"{ours}/mlp_norm/scale", f"{theirs}.mlp_norm.weight", SAME),
+        )
+
+    def map_normed_layer(ours: str, theirs: str) -> Rules:
+        norm = (f"{ours}/attention_norm/scale", f"{theirs}.attn_norm.weight", SAME)
+        return (*map_layer(ours, theirs), norm)
+
     period = config.global_every
     names = [*(f"local_{i}" for i in range(period - 1)), "global"]
     groups = [
@@ -88,13 +103,18 @@ def make_rules(config: ModernBertConfig) -> Rules:
     return (
         ("token_embedding/embedding", WORDS, SAME),
         ("embedding_norm/scale", "model.embeddings.norm.weight", SAME),
-        *map_layer("encoder/first/global", "model.layers.0"),
+        *map_layer("encoder/first/global", "model.layers.0"),  # its input is normed already
         *(rule for layer in (*groups, *rest) for rule in layer),
         ("final_norm/scale", "model.final_norm.weight", SAME),
-        *map_scores("head/transform", "head.dense"),
-        ("head/norm/scale", "head.norm.weight", SAME),
+        *map_head(head),
         ("mlm_head/bias", "decoder.bias", SAME),
     )
+
+
+def map_head(theirs: str) -> Rules:
+    """Return the rules of the layer between the states and the decoder."""
+    norm = ("head/norm/scale", f"{theirs}.norm.weight", SAME)
+    return (*map_scores("head/transform", f"{theirs}.dense"), norm)
 
 
 def list_layer_types(depth: int, global_every: int) -> list[str]:
@@ -102,7 +122,7 @@ def list_layer_types(depth: int, global_every: int) -> list[str]:
     return ["sliding_attention" if i % global_every else "full_attention" for i in range(depth)]
 
 
-def describe_settings(config: ModernBertConfig, vocabulary: Vocabulary) -> dict[str, Any]:
+def describe_settings(config: ModernBertSizes, vocabulary: Vocabulary) -> dict[str, Any]:
     """Return further entries of config.json: what transformers 5 reads instead of older keys."""
     bases = {"global": config.global_rotary_base, "local": config.local_rotary_base}
     return {
@@ -165,6 +185,7 @@ FAMILY = Family(
     task="fill-mask",
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_sep",
+    can_tile=True,
     hugging_face=HuggingFaceMap(
         model_type="modernbert",
         architecture="ModernBertForMaskedLM",

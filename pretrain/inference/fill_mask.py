@@ -21,6 +21,7 @@ from pretrain.inference.batching import (
     quote_text,
     round_up_to_power,
 )
+from pretrain.inference.length_notice import LengthNotice
 from pretrain.kernels.model_hooks import make_local_hooks
 from pretrain.workdir.trained import Trained
 
@@ -41,6 +42,7 @@ class MaskFiller:
         self.model, self.params = build(config, **make_local_hooks()), trained.params
         self.vocabulary, self.length = trained.vocabulary, config.length
         self.pad: Any = trained.vocabulary.pad
+        self.notice = LengthNotice(trained)
         self.top, self.batch_size = min(top, trained.vocabulary.size), batch_size
         self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
         mask_id: Any = trained.vocabulary.mask
@@ -60,6 +62,7 @@ class MaskFiller:
             if not mask:
                 raise ValueError(f"{place}: there is no {self.mask_piece} in {quote_text(text)}")
             self._check_length(text, place, row)
+        self.notice.report(max(map(len, rows), default=0))
         answers: list[Any] = [None] * len(texts)
         shapes = [
             (pad_length(len(row)), round_up_to_power(len(mask))) for row, mask in zip(rows, masks)

@@ -16,6 +16,7 @@ from models import build
 from models.activations import capture_activations
 from pretrain.families import find_by_model_type
 from pretrain.inference import batching
+from pretrain.inference.length_notice import LengthNotice
 from pretrain.inference.pooling import POOLINGS, Pooling
 from pretrain.inference.word_alignment import AlignedRow, WordAligner
 from pretrain.kernels.model_hooks import make_model_hooks
@@ -126,6 +127,7 @@ def extract_features(
             "[CLS]; take mean"
         )
     rows = aligned(texts)
+    LengthNotice(trained).report(max((len(row.ids) for row in rows), default=0))
     pool = POOLINGS[pooling]
     counts = [pool.count_results(row) for row in rows]
     total, ends, arrays, empty = sum(counts), np.cumsum(counts), {}, 0

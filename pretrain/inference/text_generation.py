@@ -23,6 +23,7 @@ from pretrain.inference.batching import (
     quote_text,
     round_up_to_power,
 )
+from pretrain.inference.length_notice import LengthNotice
 from pretrain.inference.modes import add_mode, list_modes
 from pretrain.kernels.model_hooks import make_local_hooks
 from pretrain.workdir.trained import Trained
@@ -58,6 +59,7 @@ class TextWriter:
         self.vocabulary, self.length, self.batch_size = trained.vocabulary, length, batch_size
         self.tokenizer = tokenizer.build_tokenizer(trained.vocabulary, find_model_type(config))
         self.start = config.start  # first input id of the decoder
+        self.notice = LengthNotice(trained)
         self.strategy, self.no_repeat_ngram, self.seed = strategy, no_repeat_ngram, seed
         self.modes = list_modes(trained.run.data.objective, trained.vocabulary)
         # Every model that generates has these ids.
@@ -241,6 +243,7 @@ class ContinuationWriter(TextWriter):
                     f"{place}: {len(row)} tokens and {self.length} more (--length), the model "
                     f"reads at most {self.max_length}: {quote_text(text)}"
                 )
+        self.notice.report(max(map(len, rows), default=0) + self.length)
         more = [
             self.decode_continuation(row, ids)
             for row, ids in zip(rows, self.generate_ids(rows, first))

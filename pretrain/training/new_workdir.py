@@ -10,28 +10,18 @@ from typing import Any
 import jax
 from etils import epath
 
-from data.corpus.paths import is_remote
 from data.source import Encoding
 from data.store.atomic import build_folder
-from data.store.kinds import open_source
-from models import build
-from models.config.base import PatchConfig
-from models.layers.layer_layout import match_layout
 from pretrain.config import Run, to_json
 from pretrain.host.terminal import escape_line
 from pretrain.mesh.replica_check import fingerprint_leaves
-from pretrain.mesh.sharding import format_path
 from pretrain.settings.overrides import ConfigError
-from pretrain.training.fits.model_fit import check_fit
 from pretrain.training.optimizers import make_run_optimizer
-from pretrain.training.state import create_state, init_params
+from pretrain.training.state import create_state
 from pretrain.workdir.check import check_orbax_path
 from pretrain.workdir.checkpoints import Checkpoints
-from pretrain.workdir.trained import Trained, open_trained
+from pretrain.workdir.trained import Trained
 from pretrain.workdir.workdir import Workdir
-
-# The parts of a model of patches that another one begins with. The rest are heads.
-BODY = ("embeddings", "encoder", "norm")
 
 
 def start_workdir(
@@ -140,76 +130,3 @@ def check_origin(workdir: Workdir, model: Any, fresh: str) -> None:
 def name_folder(source: epath.PathLike) -> str:
     """Return the last part of the path of a model's folder, as origin.json has it."""
     return os.path.basename(os.path.abspath(source))
-
-
-# ---- of a run of images -------------------------------------------------------
-
-
-def start_from(run: Run, workdir: str, source: str) -> None:
-    """Create a workdir with the parameters of the run in `source`, except for the head.
-
-    The head is initialized at random. A workdir that exists is left as it is, to be resumed.
-
-    Raises:
-      ConfigError: one of both is no model of patches, they have other sizes, or the data does not
-        fit the run.
-      ValueError: the workdir is remote, or this process is one of several.
-    """
-    if (existing := Workdir.open(workdir)).has_config:
-        report_other_origin(existing, source)
-        return
-    if is_remote(workdir) or jax.process_count() > 1:
-        raise ValueError(
-            "--from begins a run in one process, in a folder of this machine; without --from the "
-            "same command resumes it anywhere"
-        )
-    check_patches(run.model, "the configuration")
-    trained = open_trained(source)
-    check_patches(trained.run.model, source)
-    store = open_source(run.data.store)
-    check_fit(run, store)
-    params, new = take_body(run, trained)
-    origin = {
-        "folder": name_folder(source),
-        "pretrained_step": trained.step,
-        "fresh": new,
-    }
-    start_workdir(workdir, run, params, store.encoding, origin)
-    print(
-        f"{workdir}: parameters come from {source} at step {trained.step:,}; initialized at "
-        f"random: {', '.join(new)}"
-    )
-
-
-def check_patches(model: Any, place: str) -> None:
-    """Raise ConfigError unless a model reads the patches of images."""
-    if not isinstance(model, PatchConfig):
-        raise ConfigError(
-            f"--from: {place} has a {type(model).__name__}, and models of patches of images begin "
-            "with each other's parameters; `finetune --from` is for texts"
-        )
-
-
-def take_body(run: Run, trained: Trained) -> tuple[dict[str, Any], list[str]]:
-    """Return the parameters of a run that begins with a trained body, and the paths of new ones.
-
-    Raises ConfigError if a parameter of the body is missing, or has another shape.
-    """
-    model = build(run.model)
-    initial = jax.jit(partial(init_params, model, run.data.objective, run.train.seed))()
-    params, source = jax.device_get(initial), jax.device_get(trained.params)
-    body = {part: params[part] for part in BODY}
-    try:
-        taken = match_layout(source, body)
-    except KeyError as error:
-        raise ConfigError(f"--from: {trained.workdir} has no parameter {error}") from None
-    leaves = jax.tree_util.tree_leaves_with_path(body)
-    for (keys, expected), found in zip(leaves, jax.tree.leaves(taken), strict=True):
-        if expected.shape != found.shape:
-            raise ConfigError(
-                f"--from: {format_path(keys)} is {list(found.shape)} in {trained.workdir}, and "
-                f"{list(expected.shape)} in the configuration; give both models the same sizes"
-            )
-    paths = [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
-    new = [path for path in paths if path.partition("/")[0] not in BODY]
-    return params | taken, new

@@ -28,7 +28,7 @@ SIZES = {
     "depth": 2,
     "decoder_depth": 3,
     "mlp": 40,
-    "window": 3,
+    "window": 4,
     "buckets": 8,
     "max_distance": 20,
     "generator_width": 8,
@@ -63,7 +63,8 @@ TINY = {
 # Two groups of two query heads, whose width is even.
 TINY["eurobert"] = dataclasses.replace(TINY["eurobert"], num_heads=4, num_key_heads=2)
 # A first layer, two groups of a local and a global one, and a local one.
-TINY["modernbert"] = dataclasses.replace(TINY["modernbert"], depth=6, global_every=2)
+for name in ("modernbert", "modernbert_decoder"):
+    TINY[name] = dataclasses.replace(TINY[name], depth=6, global_every=2)
 
 
 @functools.cache

@@ -124,6 +124,7 @@ def test_a_row_beyond_the_positions_is_refused_with_the_remedy(make, tiny_config
     ("change", "message"),
     [
         (dict(window=0), "window is 0; it must be at least 1"),
+        (dict(window=127), "window is 127; it must be even"),
         (dict(global_every=0), "global_every is 0; it must be at least 1"),
         (dict(global_rotary_base=0.0), "global_rotary_base is 0.0; it must be above 1"),
         (dict(local_rotary_base=-1.0), "local_rotary_base is -1.0; it must be above 1"),
@@ -246,6 +247,7 @@ def test_transformers_reads_both_spellings_alike():
         (dict(rope_parameters={"full_attention": {"rope_type": "yarn"}}), "rope_type 'yarn'"),
         (dict(rope_parameters={"linear": {}}), "rope_parameters has 'linear'"),
         (dict(rope_parameters={"full_attention": {"rope_theta": 0}}), "it must be above 1"),
+        (dict(local_attention=127), "window is 127; it must be even"),
         (dict(mlp_bias=True), "mlp_bias is True"),
         (dict(classifier_pooling="max"), "classifier_pooling"),
     ],

@@ -37,6 +37,7 @@ from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from models.config.lstm_lm import LstmLmConfig
 from models.config.modernbert import ModernBertConfig
+from models.config.modernbert_decoder import ModernBertDecoderConfig
 from models.config.music_transformer import MusicTransformerConfig
 from models.config.neobert import NeoBertConfig
 from models.config.recurrent_encoder import RecurrentEncoderConfig
@@ -68,6 +69,7 @@ ALBERT, ROBERTA, XLNET = make_tiny(AlbertConfig), make_tiny(RobertaConfig), make
 TRANSFORMER, SEQ2SEQ_LSTM = make_tiny(TransformerConfig), make_tiny(Seq2SeqLstmConfig, mlp=24)
 DISTILBERT = make_tiny(DistilBertConfig, teacher_depth=4)
 MODERNBERT = make_tiny(ModernBertConfig, depth=5, window=8)
+MODERNBERT_DECODER = make_tiny(ModernBertDecoderConfig, depth=5, window=8)
 EUROBERT, NEOBERT = make_tiny(EuroBertConfig, num_key_heads=4), make_tiny(NeoBertConfig)
 T5GEMMA = make_tiny(T5GemmaConfig, num_key_heads=4, window=6, start=1)
 LINFORMER = make_tiny(LinformerConfig, rank=8)
@@ -143,6 +145,7 @@ RUNS = {
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
     "modernbert": make_tiny_run(MODERNBERT, MaskedLm(length=32, max_predictions=6)),
+    "modernbert_decoder": make_tiny_run(MODERNBERT_DECODER, CausalLm(length=32)),
     "eurobert": make_tiny_run(EUROBERT, MaskedLm(length=32, max_predictions=6, masks_only=True)),
     # its keys are not sharded
     "eurobert_one_key": make_tiny_run(

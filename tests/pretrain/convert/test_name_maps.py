@@ -23,6 +23,7 @@ from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import TaggerConfig
 from models.config.modernbert import ModernBertConfig
+from models.config.modernbert_decoder import ModernBertDecoderConfig
 from models.config.neobert import NeoBertConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
@@ -60,6 +61,7 @@ T5 = make_tiny(T5Config, num_heads=2, head_width=4, buckets=8, max_distance=20)
 T5GEMMA = make_tiny(T5GemmaConfig, num_heads=4, num_key_heads=2, head_width=2, depth=4, window=3)
 ALBERT = make_tiny(AlbertConfig, embedding=4, depth=3)
 MODERNBERT = make_tiny(ModernBertConfig, depth=6)
+TWIN = make_tiny(ModernBertDecoderConfig, depth=6)
 EUROBERT = make_tiny(EuroBertConfig, width=8, num_heads=4, num_key_heads=2, depth=3)
 NEOBERT = make_tiny(NeoBertConfig, width=12, depth=3, mlp=8)
 ROBERTA, BART = make_tiny(RobertaConfig, first_position=1), make_tiny(BartConfig, start=1)
@@ -83,7 +85,14 @@ REFORMER = make_tiny(
 )
 CASES = {
     **dict(albert=ALBERT, bart=BART, bert=BERT, distilbert=DISTILBERT, electra=ELECTRA),
-    **dict(gpt=GPT, gpt2=GPT2, modernbert=MODERNBERT, reformer=REFORMER, roberta=ROBERTA),
+    **dict(
+        gpt=GPT,
+        gpt2=GPT2,
+        modernbert=MODERNBERT,
+        modernbert_decoder=TWIN,
+        reformer=REFORMER,
+        roberta=ROBERTA,
+    ),
     **dict(eurobert=EUROBERT, neobert=NEOBERT),
     **dict(t5=T5, t5gemma=T5GEMMA, transformer=TRANSFORMER, transformer_xl=XL, xlnet=XLNET),
     "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),

@@ -158,7 +158,7 @@ def test_a_classifier_begins_with_the_parameters_of_masked_patches(store, tmp_pa
     status, printed = say(
         capsys, *("train", "bert_tiny", "--workdir", tmp_path / "new", "--from", masked)
     )
-    assert status == 2 and "`finetune --from` is for texts" in printed
+    assert status == 2 and "models of patches begin with each other's parameters" in printed
     status, printed = say(capsys, "predict", "--workdir", masked, "a.png")
     assert status == 2 and "a model of masked patches predicts no classes" in printed
 

@@ -23,6 +23,7 @@ from models.config.deit import DeitConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.linformer import LinformerConfig
 from models.config.lstm_lm import LstmLmConfig
+from models.config.modernbert_decoder import ModernBertDecoderConfig
 from models.config.music_transformer import MusicTransformerConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.sparse_transformer import SparseTransformerConfig
@@ -72,6 +73,10 @@ WAYS = {
         LinformerConfig(**SIZES, length=18, rank=4),
         *(MaskedLm(length=18, max_predictions=4, rows="documents"), "bert"),
     ),
+    "modernbert_decoder": (
+        ModernBertDecoderConfig(**SIZES | dict(depth=3), length=18, global_every=2, window=8),
+        *(CausalLm(length=18), "t5"),
+    ),
     "music_transformer": (
         MusicTransformerConfig(**SIZES, head_width=4, max_distance=6),
         *(CausalLm(length=18), "t5"),
@@ -83,7 +88,8 @@ WAYS = {
     ),
 }
 # Meshes of these are tested by test_step.py, without a state.
-LONG_ROWS = ("linformer", "music_transformer", "reformer", "sparse_transformer")
+LONG_ROWS = ("linformer", "modernbert_decoder", "music_transformer", "reformer")
+LONG_ROWS += ("sparse_transformer",)
 
 
 @pytest.fixture(scope="module")

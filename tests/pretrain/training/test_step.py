@@ -160,6 +160,7 @@ CASES += [
     ("reformer", (2, 2, 2), 1),
     ("reformer_kept", (8, 1, 1), 1),
     ("modernbert", (1, 2, 2, 2), 4),
+    ("modernbert_decoder", (8, 1, 1), 1),
     ("eurobert", (1, 2, 2, 2), 4),
     ("eurobert_one_key", (2, 2, 2), 4),
     ("roberta", (2, 2, 2), 4),

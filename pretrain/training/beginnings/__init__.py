@@ -1,0 +1,1 @@
+"""How `train --from` begins a run with the parameters of another model."""

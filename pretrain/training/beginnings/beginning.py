@@ -1,0 +1,192 @@
+"""The workdir of a run that begins with the parameters of another model."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from data.corpus.paths import is_remote
+from data.images.encoding import ImageEncoding
+from data.source import Source
+from data.store.kinds import open_source
+from models import build
+from models.config.base import ImageConfig, ModelConfig, PatchConfig
+from models.layers.layer_layout import flatten_params, match_layout, unstack_layers
+from pretrain.config import Run, print_notice
+from pretrain.families import FAMILIES, find_family
+from pretrain.families.family_record import Family
+from pretrain.settings.overrides import ConfigError
+from pretrain.training.beginnings.given import GivenModel, open_given
+from pretrain.training.beginnings.patches import take_body
+from pretrain.training.beginnings.tiling import check_tiling, tile_params
+from pretrain.training.fits.model_fit import check_fit
+from pretrain.training.new_workdir import name_folder, report_other_origin, start_workdir
+from pretrain.training.state import init_params
+from pretrain.workdir.workdir import Workdir
+
+# Fields that say how a model is computed, not what.
+COMPUTED = ("scan", "remat")
+
+
+def start_from(
+    run: Run,
+    workdir: str,
+    place: str,
+    *,
+    tile: bool = False,
+    keeps_vocab: bool = False,
+    source: Source | None = None,
+) -> Run:
+    """Create a workdir with the parameters of the model in `place`; return the run.
+
+    Of images the body is taken, and the head is initialized at random. Of texts all is taken. A
+    workdir that exists is left as it is, to be resumed.
+
+    Args:
+      run: the run as configured. Its `model.vocab` follows the model in `place`.
+      workdir: the folder of the run.
+      place: a workdir, a Hugging Face folder, or hf://USER/NAME.
+      tile: whether the weights are tiled to a larger model.
+      keeps_vocab: whether `model.vocab` stays as it is.
+      source: what to train on; None: the store in `run.data.store`.
+
+    Raises:
+      ConfigError: the two models do not fit, or the data does not fit the run.
+      ValueError: the workdir is remote, or this process is one of several.
+    """
+    if (existing := Workdir.open(workdir)).has_config:
+        report_other_origin(existing, place)
+        return run if keeps_vocab else follow_vocab(run, existing.run.model)
+    if is_remote(workdir) or jax.process_count() > 1:
+        raise ValueError(
+            "--from begins a run in one process, in a folder of this machine; without --from the "
+            "same command resumes it anywhere"
+        )
+    given = open_given(place)
+    check_kinds(run.model, given)
+    if isinstance(run.model, ModelConfig) and not keeps_vocab:
+        run = follow_vocab(run, given.config, place)
+    source = source or open_source(run.data.store)
+    check_fit(run, source)
+    if isinstance(run.model, PatchConfig):
+        params, new = take_body(run, given.place, given.params)
+    else:
+        check_vocabulary(source, given)
+        params, new = take_all(run, given, tile), list(given.missing)
+    origin = {"folder": name_folder(place), "pretrained_step": given.step, "fresh": new}
+    start_workdir(workdir, run, params, source.encoding, origin)
+    verb = "are tiled" if tile else "come"
+    print(
+        f"{workdir}: parameters {verb} from {given.origin}; initialized at random: "
+        f"{', '.join(new) or 'none'}"
+    )
+    return run
+
+
+def check_kinds(model: Any, given: GivenModel) -> None:
+    """Raise ConfigError unless a model has the parameters of the given one, whatever the sizes."""
+    kinds = type(model).__name__, type(given.config).__name__
+    if isinstance(model, PatchConfig) and isinstance(given.config, PatchConfig):
+        return
+    if isinstance(model, ImageConfig) or isinstance(given.config, ImageConfig):
+        raise ConfigError(
+            f"--from: {given.place} has a {kinds[1]}, and the configuration a {kinds[0]}; of "
+            "images, models of patches begin with each other's parameters"
+        )
+    if not isinstance(model, ModelConfig) or not isinstance(given.config, ModelConfig):
+        raise ConfigError(
+            f"--from: {given.place} has a {kinds[1]}, and the configuration a {kinds[0]}; models "
+            "with a head begin by `finetune --from`"
+        )
+    fitting = find_twins(find_family(model))
+    if find_family(given.config).name not in fitting:
+        names = " or ".join(FAMILIES[name].config.__name__ for name in fitting)
+        raise ConfigError(
+            f"--from: {given.place} has a {kinds[1]}, and a {kinds[0]} begins with the parameters "
+            f"of a {names}"
+        )
+
+
+def find_twins(family: Family) -> list[str]:
+    """Return the names of the families with the same parameters, its own first."""
+    others = [
+        other.name
+        for other in FAMILIES.values()
+        if family.name == other.twin or other.name == family.twin
+    ]
+    return [family.name, *others]
+
+
+def follow_vocab(run: Run, other: Any, place: str = "") -> Run:
+    """Return a run with the `model.vocab` of another model; `place`: what a notice names."""
+    model: Any = run.model
+    if not isinstance(other, ModelConfig) or model.vocab == other.vocab:
+        return run
+    if place:
+        print_notice(f"model.vocab={other.vocab} follows {place} ({model.vocab} before)")
+    return dataclasses.replace(run, model=dataclasses.replace(model, vocab=other.vocab))
+
+
+def check_vocabulary(source: Source, given: GivenModel) -> None:
+    """Raise ConfigError unless the ids of a source are the ids that the given model knows."""
+    assert not isinstance(given.encoding, ImageEncoding)
+    if source.encoding.fingerprint != given.encoding.fingerprint:
+        raise ConfigError(
+            f"--from: {source.path} has another vocabulary than {given.place}, so its ids would "
+            f"mean other tokens: prepare it with `--vocabulary {given.place}`"
+        )
+
+
+def take_all(run: Run, given: GivenModel, tile: bool) -> dict[str, Any]:
+    """Return the parameters of a run of texts, all of which come from the given model.
+
+    Raises ConfigError unless the sizes fit.
+    """
+    init = partial(init_params, build(run.model), run.data.objective, run.train.seed)
+    changes = list_field_changes(given.config, run.model)
+    if tile:
+        family = find_family(run.model)
+        check_tiling(family, run.model, given.config)
+        initial = jax.device_get(jax.jit(init)())
+        params = tile_params(family, run.model, given.config, given.params, initial)
+    else:
+        # Arrays of the right shapes that take no memory.
+        initial = jax.tree.map(
+            lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init)
+        )
+        if list_shapes(initial) != list_shapes(given.params):
+            raise ConfigError(
+                f"--from: the configuration has other sizes than {given.place}: "
+                f"{'; '.join(changes)}. Give both models the same sizes"
+                + (", or add --tile to begin with tiled weights" if can_grow(run, given) else "")
+            )
+        params = match_layout(given.params, initial)
+    for change in changes:
+        print(f"changed from {given.place}: {change}")
+    return params
+
+
+def can_grow(run: Run, given: GivenModel) -> bool:
+    """Return whether --tile would accept both models."""
+    try:
+        check_tiling(find_family(run.model), run.model, given.config)
+    except ConfigError:
+        return False
+    return True
+
+
+def list_shapes(params: Any) -> dict[str, tuple[int, ...]]:
+    """Return {path: shape} of all parameters, the layers unstacked."""
+    return {path: leaf.shape for path, leaf in flatten_params(unstack_layers(params)).items()}
+
+
+def list_field_changes(before: Any, after: Any) -> list[str]:
+    """Return "key: old -> new" of the fields that both configurations have."""
+    fields = [{field.name for field in dataclasses.fields(config)} for config in (before, after)]
+    names = [f.name for f in dataclasses.fields(after) if f.name in fields[0] - {*COMPUTED}]
+    values = [(name, getattr(before, name), getattr(after, name)) for name in names]
+    return [f"model.{name}: {old} -> {new}" for name, old, new in values if old != new]
