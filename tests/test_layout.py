@@ -507,12 +507,8 @@ def test_a_bert_imports_only_what_it_uses(parts, files, lines):
     )
     found = dict(line.split() for line in done.stdout.splitlines())
     unused = (
-        "data.music",
-        "data.images",
-        "data.examples",
-        "data.inspection",
-        "pretrain.evaluation",
-    )
+        "data.music", "data.images", "data.examples", "data.inspection", "pretrain.evaluation",
+    )  # fmt: skip
     rare = ("models.layers.block_sparse", "models.layers.long_rows", "models.layers.relative")
     assert not [name for name in found if is_within(name, (*unused, *rare))]
     assert len(found) <= files and sum(map(int, found.values())) <= lines

@@ -41,19 +41,11 @@ def test_another_vocabulary_is_refused_by_every_verb(
     _, workdir = copied
     assert Store.open(other_store).vocabulary.fingerprint != store.vocabulary.fingerprint
     verbs = {
-        "train": (
-            "train",
-            path,
-            "--workdir",
-            workdir,
-            f"data.store={other_store}",
-            "train.steps=13",
-            "--allow-changes",
-        ),
+        "train": ("train", path, "--workdir", workdir, f"data.store={other_store}", "train.steps=13", "--allow-changes"),
         "evaluate": ("evaluate", "--workdir", workdir),
         "export": ("export", "--workdir", workdir, "--output", tmp_path / "export"),
         "predict": ("predict", "--workdir", workdir, "the fox"),
-    }
+    }  # fmt: skip
     assert "data of another encoding" in refused(*verbs["train"])
     assert "different vocabulary" in refused(*verbs["evaluate"], "--store", other_store)
     put_into(workdir, other_store)

@@ -93,15 +93,9 @@ def randomize_model(model, seed):
 def make_tokenizer(name):
     if name == "hf_bert":
         pieces = [
-            "[PAD]",
-            "[UNK]",
-            "[CLS]",
-            "[SEP]",
-            "[MASK]",
-            *WORDS,
-            *"bcdefghijklmnopqrstuvwxyz",
+            "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz",
             "##s",
-        ]
+        ]  # fmt: skip
         return transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
     if name == "hf_roberta":
         letters = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -33,14 +33,9 @@ def test_initialisation():
     as scores are not scaled.
     """
     shape = {
-        "vocab": 400,
-        "width": 64,
-        "depth": 2,
-        "decoder_depth": 2,
-        "num_heads": 4,
-        "head_width": 24,
-        "mlp": 160,
-    }
+        "vocab": 400, "width": 64, "depth": 2, "decoder_depth": 2, "num_heads": 4,
+        "head_width": 24, "mlp": 160,
+    }  # fmt: skip
     config = T5Config(**shape, gated=True, tied=False)
     deviations = {
         "token_embedding/embedding": 1.0,

@@ -467,16 +467,10 @@ def config(tmp_path, store_of):
         objective = OBJECTIVES[name]
         path = tmp_path / f"{name}.py"
         others = {
-            "spans": "T5",
-            "one span": "T5",
-            "one token left": "T5",
-            "spans in a mode": "T5",
-            "parts": "T5",
-            "next": "Gpt2",
-            "next unseparated": "Gpt",
-            "orders": "Albert",
+            "spans": "T5", "one span": "T5", "one token left": "T5", "spans in a mode": "T5",
+            "parts": "T5", "next": "Gpt2", "next unseparated": "Gpt", "orders": "Albert",
             "replaced": "Electra",
-        }
+        }  # fmt: skip
         others |= {"permuted": "XLNet", "permuted pairs": "XLNet"}
         others |= dict.fromkeys(BYTES, "Bart") | {"masked ahead": "Gpt2", "fields": "Gpt2"}
         model = f"{others.get(name, 'Bert')}Config"

@@ -223,18 +223,9 @@ def run_prepare(*words):
 
 def test_the_verb(corpus, tmp_path, capsys):
     command = (
-        corpus,
-        "--output",
-        tmp_path / "s",
-        "--vocab-size",
-        180,
-        "--layout",
-        "t5",
-        "--held-out",
-        0.1,
-        "--workers",
-        1,
-    )
+        corpus, "--output", tmp_path / "s", "--vocab-size", 180, "--layout", "t5", "--held-out",
+        0.1, "--workers", 1,
+    )  # fmt: skip
     assert run_prepare(*command) == 0
     out = capsys.readouterr().out
     store = Store.open(tmp_path / "s")

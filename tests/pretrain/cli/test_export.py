@@ -112,13 +112,9 @@ def make_rows(size, pad=0, B=3, L=12):
 def test_files(exported):
     config, params, vocabulary, folder = exported
     common = {
-        "README.md",
-        "config.json",
-        "model.safetensors",
-        "special_tokens_map.json",
-        "tokenizer.json",
-        *vocabulary.export_files(),
-    }
+        "README.md", "config.json", "model.safetensors", "special_tokens_map.json",
+        "tokenizer.json", *vocabulary.export_files(),
+    }  # fmt: skip
     common |= {"tokenizer_config.json"} | (
         {"generation_config.json"} if isinstance(config, (T5Config, TransformerConfig)) else set()
     )

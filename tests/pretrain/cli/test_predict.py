@@ -263,15 +263,9 @@ def test_who_waits_is_shown_how_far_it_is(bert, run_predict_verb, tmp_path, monk
     monkeypatch.setattr(progress, "SECONDS", 0)
     (tmp_path / "in.txt").write_text("The [MASK].\n" * 5)
     words = (
-        "--workdir",
-        bert,
-        "--input",
-        tmp_path / "in.txt",
-        "--output",
-        tmp_path / "out.jsonl",
-        "--batch-size",
-        1,
-    )
+        "--workdir", bert, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.jsonl",
+        "--batch-size", 1,
+    )  # fmt: skip
     assert run_predict_verb(*words) == (
         0,
         f"{tmp_path / 'out.jsonl'}: 5 texts, step 0 of {bert}\n",
@@ -320,17 +314,9 @@ def test_spans_are_distinguished(t5):
     s, word = vocabulary.sentinels, vocabulary.encode
     row = word("the") + [s[0]] + word("fox") + [s[1], s[2], 1]
     written = [
-        *word("lost"),
-        s[0],
-        *word("quick brown"),
-        s[2],
-        *word("dog"),
-        255,
-        s[7],
-        *word("no"),
-        1,
-        *word("late"),
-    ]
+        *word("lost"), s[0], *word("quick brown"), s[2], *word("dog"), 255, s[7], *word("no"),
+        1, *word("late"),
+    ]  # fmt: skip
     assert spans.split_spans(row, text_generation.cut_at_end(1, written)) == {
         "<extra_id_0>": "quick brown",
         "<extra_id_1>": None,

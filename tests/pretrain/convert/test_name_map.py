@@ -33,20 +33,14 @@ def make_layer_rules(ours, theirs, first=False):
     """
     attention = f"{ours}/attention"
     rules = (
-        (
-            tuple(f"{attention}/{name}/kernel" for name in ("query", "key", "value")),
-            f"{theirs}.attn.Wqkv.weight",
-            JoinLayout(KERNEL),
-        ),
+        (tuple(f"{attention}/{name}/kernel" for name in ("query", "key", "value")),
+         f"{theirs}.attn.Wqkv.weight", JoinLayout(KERNEL)),
         (f"{attention}/out/kernel", f"{theirs}.attn.Wo.weight", KERNEL_OUT),
         (f"{ours}/mlp_norm/scale", f"{theirs}.mlp_norm.weight", SAME),
-        (
-            (f"{ours}/mlp/gate/kernel", f"{ours}/mlp/up/kernel"),
-            f"{theirs}.mlp.Wi.weight",
-            JoinLayout(KERNEL),
-        ),
+        ((f"{ours}/mlp/gate/kernel", f"{ours}/mlp/up/kernel"), f"{theirs}.mlp.Wi.weight",
+         JoinLayout(KERNEL)),
         (f"{ours}/mlp/down/kernel", f"{theirs}.mlp.Wo.weight", KERNEL),
-    )
+    )  # fmt: skip
     norm = (f"{ours}/attention_norm/scale", f"{theirs}.attn_norm.weight", SAME)
     return rules if first else (*rules, norm)
 

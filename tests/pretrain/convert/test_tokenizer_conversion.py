@@ -258,13 +258,9 @@ def test_letters_at_random(vocabularies):
     """
     rng = random.Random(1)
     ranges = [
-        (0x20, 0x7E),
-        (0xA0, 0x24F),
-        (0x300, 0x36F),
-        (0x370, 0x1FFF),
-        (0x2000, 0x33FF),
+        (0x20, 0x7E), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x1FFF), (0x2000, 0x33FF),
         (0xF900, 0xFFFF),
-    ]
+    ]  # fmt: skip
     texts = []
     for _ in range(1500):
         letters = [chr(rng.randint(*rng.choice(ranges))) for _ in range(rng.randint(1, 10))]

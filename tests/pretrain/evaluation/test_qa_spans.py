@@ -309,13 +309,9 @@ def test_metrics_are_of_texts(monkeypatch):
     given = dataclasses.replace(config, threshold=-7.0)
     answers[1] = ["a dog sleeps here"]  # and the threshold suppresses the context's dog
     best = {
-        "has_answer_exact": 0.5,
-        "has_answer_f1": 0.5,
-        "no_answer_exact": 1,
-        "no_answer_f1": 1,
-        "best_exact": 0.75,
-        "best_f1": 0.95,
-    }
+        "has_answer_exact": 0.5, "has_answer_f1": 0.5, "no_answer_exact": 1, "no_answer_f1": 1,
+        "best_exact": 0.75, "best_f1": 0.95,
+    }  # fmt: skip
     assert compute_metrics(("span_f1",), np.float32(rows), given) == pytest.approx(
         {"span_f1": 0.75} | best
     )

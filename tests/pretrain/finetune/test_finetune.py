@@ -411,20 +411,10 @@ def test_a_digest_is_of_all_that_is_learned():
         Question("q", "Who?", "a fox", (("fox", 2),), "here"),
     )
     kinds = [
-        (
-            lambda parts, names: LabelledExamples(None, parts, names, None),
-            one,
-            [one._replace(texts=("a",)), one._replace(label="y")],
-            ("x", "y"),
-            ("y", "x"),
-        ),
-        (
-            lambda parts, count: ChoiceExamples(parts, count),
-            one,
-            [one._replace(texts=("a",)), one._replace(label="y")],
-            2,
-            3,
-        ),
+        (lambda parts, names: LabelledExamples(None, parts, names, None), one,
+         [one._replace(texts=("a",)), one._replace(label="y")], ("x", "y"), ("y", "x")),
+        (lambda parts, count: ChoiceExamples(parts, count), one,
+         [one._replace(texts=("a",)), one._replace(label="y")], 2, 3),
         (
             lambda parts, names: TaggedExamples(parts, *names, none),
             sentence,
@@ -432,28 +422,13 @@ def test_a_digest_is_of_all_that_is_learned():
             ("xy", "bio"),
             ("yx", "bio"),
         ),
-        (
-            lambda parts, names: TaggedExamples(parts, *names, none),
-            sentence,
-            [],
-            ("xy", "bio"),
-            ("xy", "iob1"),
-        ),
-        (
-            lambda parts, silent: QuestionExamples(SpanTask(silent, ()), parts),
-            question,
-            [question._replace(**{key: "z"}) for key in Question._fields[:4]],
-            True,
-            False,
-        ),
-        (
-            lambda parts, prefix: TextExamples(Text2Text(prefix=prefix), parts, none),
-            ("a", "b"),
-            [("b", "b"), ("a", "a")],
-            "x ",
-            "y ",
-        ),
-    ]
+        (lambda parts, names: TaggedExamples(parts, *names, none), sentence, [], ("xy", "bio"),
+         ("xy", "iob1")),
+        (lambda parts, silent: QuestionExamples(SpanTask(silent, ()), parts), question,
+         [question._replace(**{key: "z"}) for key in Question._fields[:4]], True, False),
+        (lambda parts, prefix: TextExamples(Text2Text(prefix=prefix), parts, none), ("a", "b"),
+         [("b", "b"), ("a", "a")], "x ", "y "),
+    ]  # fmt: skip
     for make, example, others, how, other in kinds:
         made = make({"train": [example]}, how)
         assert made.digest_examples() == make({"train": [example]}, how).digest_examples()

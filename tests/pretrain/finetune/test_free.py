@@ -28,14 +28,9 @@ def test_frozen_parameters_have_no_updates(free, scan):
     """Checked on updates alone."""
     layers = {"mlp": {"up": {"kernel": np.ones((2, 3, 4) if scan else (3, 4))}}}
     tree = {
-        "encoder": {
-            "bert": {
-                "embeddings": {"token_embedding": np.ones(3)},
-                "pooler": {"kernel": np.ones(3)},
-            }
-        },
+        "encoder": {"bert": {"embeddings": {"token_embedding": np.ones(3)}, "pooler": {"kernel": np.ones(3)}}},
         "classifier": {"out": {"bias": np.ones(2)}},
-    }
+    }  # fmt: skip
     tree["encoder"]["bert"]["encoder"] = (
         {"layers": layers} if scan else {"layer_0": layers, "layer_1": layers}
     )

@@ -62,17 +62,9 @@ def test_greedy_fields_are_those_of_the_whole_row(workdir, vocabulary, capsys):
     params, apply = open_trained(workdir).params, jax.jit(build(MODEL).apply)
     prompts = {
         "body": write_prompt(vocabulary, "body", authors="Stone, Letter", headline="Winter river"),
-        "headline": write_prompt(
-            vocabulary, "headline", authors="Stone, Letter", body="Engine garden."
-        ),
-        "date": write_prompt(
-            vocabulary,
-            "date",
-            authors="Stone, Letter",
-            headline="Winter river",
-            body="Engine garden.",
-        ),
-    }
+        "headline": write_prompt(vocabulary, "headline", authors="Stone, Letter", body="Engine garden."),
+        "date": write_prompt(vocabulary, "date", authors="Stone, Letter", headline="Winter river", body="Engine garden."),
+    }  # fmt: skip
     for field, ids in prompts.items():
         end, written = vocabulary.pieces.index(f"<|end{field}|>"), []
         while len(written) < 12:

@@ -333,19 +333,11 @@ def test_examples_that_do_not_fit_are_left_out_and_a_context_is_cut_on_the_left(
 
 def test_texts_are_joined_by_one_space():
     pairs = {
-        ("a", "b"): "a b",
-        ("a ", "b"): "a b",
-        ("a\n", "b"): "a\nb",
-        ("a", " b"): "a b",
-        ("", "b"): "b",
-        ("a", "\nb"): "a\nb",
-        ("今天", "很好"): "今天很好",
-        ("今天，", "很好"): "今天，很好",
-        ("วันนี้", "ดี"): "วันนี้ดี",
-        ("今天 is", "很好"): "今天 is 很好",
-        ("今天", "good"): "今天 good",
+        ("a", "b"): "a b", ("a ", "b"): "a b", ("a\n", "b"): "a\nb", ("a", " b"): "a b",
+        ("", "b"): "b", ("a", "\nb"): "a\nb", ("今天", "很好"): "今天很好", ("今天，", "很好"): "今天，很好",
+        ("วันนี้", "ดี"): "วันนี้ดี", ("今天 is", "很好"): "今天 is 很好", ("今天", "good"): "今天 good",
         ("오늘은", "좋다"): "오늘은 좋다",
-    }
+    }  # fmt: skip
     assert {pair: join_texts(*pair) for pair in pairs} == pairs
 
 

@@ -149,13 +149,9 @@ def test_the_image_shows_the_words_vectors(tmp_path, spied, capsys):
     params, vocabulary = draw_params(run), train_vocabulary(TEXT * 20, 72, algorithm="bpe")
     start_workdir(tmp_path / "w", run, params, vocabulary)
     texts = [
-        ("A bank, a dog.", "money"),
-        ("No.", None),
-        ("The Bank.", None),
-        ("bank or bank", "river"),
-        ("bank", "money"),
-        ("out of a bank!", "river"),
-    ]
+        ("A bank, a dog.", "money"), ("No.", None), ("The Bank.", None),
+        ("bank or bank", "river"), ("bank", "money"), ("out of a bank!", "river"),
+    ]  # fmt: skip
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"text": text, "sense": sense}) + "\n" for text, sense in texts)
     )

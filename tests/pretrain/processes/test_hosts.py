@@ -161,13 +161,9 @@ def by_flags(i, count, port):
 def by_slurm(i, count, port):
     """Set the variables of `srun --ntasks=count` on one node."""
     slurm_variables = {
-        "JOB_ID": 7,
-        "STEP_NODELIST": "localhost",
-        "NTASKS": count,
-        "PROCID": i,
-        "LOCALID": i,
+        "JOB_ID": 7, "STEP_NODELIST": "localhost", "NTASKS": count, "PROCID": i, "LOCALID": i,
         "STEP_TASKS_PER_NODE": count,
-    }
+    }  # fmt: skip
     return [], {
         "CLOZE_CLUSTER": "slurm",
         "JAX_COORDINATOR_PORT": str(port),

@@ -92,14 +92,9 @@ def write_run(workdir, count):
     """Write the files of a run with everything that a page shows."""
     workdir.mkdir(parents=True)
     row = {
-        "loss": 9.0,
-        "gradient_norm": 1e-7,
-        "learning_rate": 0.1,
-        "tokens": 123456.0,
-        "seconds": 2.0,
-        "tokens_per_second": 61728.0,
-        LONG: 1.0,
-    }
+        "loss": 9.0, "gradient_norm": 1e-7, "learning_rate": 0.1, "tokens": 123456.0,
+        "seconds": 2.0, "tokens_per_second": 61728.0, LONG: 1.0,
+    }  # fmt: skip
     rows = [
         row
         | {"step": n, "loss": 9 / n}

@@ -207,13 +207,9 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
         str(tmp_path / "b" / "w"),
     ]
     labels = [
-        "loss (nats)",
-        "accuracy",
-        "gradient norm",
-        "learning rate",
-        "tokens/s",
+        "loss (nats)", "accuracy", "gradient norm", "learning rate", "tokens/s",
         "next sentence",
-    ]
+    ]  # fmt: skip
     assert (
         [curve["label"] for curve in first["curves"]]
         == [curve["label"] for curve in second["curves"]]

@@ -74,13 +74,9 @@ def test_the_generators_folder_is_in_the_discriminators(workdir, tmp_path, capsy
     assert main(words) == 0
     output = capsys.readouterr().out
     names = {
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "spiece.model",
-    }
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "spiece.model",
+    }  # fmt: skip
     assert {path.name for path in out.iterdir()} == names | {"README.md", "generator"}
     assert {path.name for path in (out / "generator").iterdir()} == names
     assert (

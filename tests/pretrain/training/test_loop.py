@@ -108,15 +108,9 @@ def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, 
 def test_a_run_leaves_what_the_other_verbs_need(undisturbed):
     name, workdir = undisturbed
     names = {
-        "checkpoints",
-        "config.json",
-        "environment.jsonl",
-        "goodput.json",
-        "source.json",
-        "metrics.jsonl",
-        "tensorboard",
-        "vocabulary",
-    }
+        "checkpoints", "config.json", "environment.jsonl", "goodput.json", "source.json",
+        "metrics.jsonl", "tensorboard", "vocabulary",
+    }  # fmt: skip
     assert {path.name for path in workdir.iterdir()} == names
     last = metrics_file.read_metrics(workdir / "metrics.jsonl")[-1]
     assert {

@@ -221,15 +221,9 @@ def test_the_keys_of_older_files_are_read(tmp_path):
 def test_samples_of_different_rows_are_separate():
     gap = lambda target, predicted: {"target": target, "prediction": predicted, "probability": 0.5}  # noqa: E731
     lines = [
-        {
-            "step": 1,
-            "samples": [
-                {"text": ["a", ""], "gaps": [gap("x", "y")]},
-                {"text": ["b", ""], "gaps": [gap("x", "x")]},
-            ],
-        },
+        {"step": 1, "samples": [{"text": ["a", ""], "gaps": [gap("x", "y")]}, {"text": ["b", ""], "gaps": [gap("x", "x")]}]},
         {"step": 2, "samples": [{"text": ["a", ""], "gaps": [gap("x", "x")]}]},
-    ]
+    ]  # fmt: skip
     found = samples_file.group_by_row(json.loads(json.dumps(lines)))
     assert found == {
         "steps": [1, 2],

@@ -350,23 +350,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             ("POST /api/validate-yaml", lambda: {"errors": [], "warnings": []}),
             ("POST /api/repos/create", lambda: hub.create(account, json.loads(body))),
             (r"POST /(.+)\.git/info/lfs/objects/batch", lambda name: self.list_actions(body)),
-            (
-                "POST /api/models/(.+)/preupload/(.+)",
-                lambda *at: hub.preupload(account, *at, json.loads(body), query),
-            ),
-            (
-                "POST /api/models/(.+)/commit/(.+)",
-                lambda *at: hub.commit(account, *at, body, query),
-            ),
+            ("POST /api/models/(.+)/preupload/(.+)",
+             lambda *at: hub.preupload(account, *at, json.loads(body), query)),
+            ("POST /api/models/(.+)/commit/(.+)", lambda *at: hub.commit(account, *at, body, query)),
             ("POST /api/models/(.+)/branch/(.+)", lambda *at: hub.branch(account, *at)),
             ("GET /api/models/(.+)/tree/([^/]+)", lambda *at: hub.list_tree(account, *at)),
-            (
-                "GET /api/models/(.+)/tree/([^/]+)/(.+)",
-                lambda *at: hub.list_tree(account, *at),
-            ),
+            ("GET /api/models/(.+)/tree/([^/]+)/(.+)", lambda *at: hub.list_tree(account, *at)),
             ("GET /api/models/(.+)/revision/(.+)", lambda *at: hub.describe(account, *at)),
             ("GET /api/models/(.+)", lambda name: hub.describe(account, name, "main")),
-        ]
+        ]  # fmt: skip
         for pattern, reply in routes:
             if match := re.fullmatch(pattern, f"{command} {path}"):
                 return self.send_json(reply(*match.groups()))

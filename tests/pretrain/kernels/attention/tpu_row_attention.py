@@ -63,12 +63,8 @@ CHUNK_CALLS = {
 # and a v5p, and the kernels give a v5e, a v5p and a v6e the same memory; hashed chunks are compiled
 # for a v4 with wider heads.
 BOARD = frozenset(
-    {
-        "both streams of a long row on v5e",
-        "both streams of a long row on v6e",
-        "hashed chunks of the Reformer on v4",
-    }
-)
+    {"both streams of a long row on v5e", "both streams of a long row on v6e", "hashed chunks of the Reformer on v4"},
+)  # fmt: skip
 
 
 def make_machine(topology):
