@@ -11,39 +11,25 @@ from etils.epath import backend
 from data.corpus import builtin, sources
 from data.examples import labelled_examples
 from tests.data.corpus.reading import json_lines, read_documents, write_file
+from tests.local_bucket import Bucket
 
 TEXT = "one\nline\n\n \t\ntwo\n\n\nthree, the last"
 
 
-class Bucket(backend._OsPathBackend):
-    """Map gs://bucket to a folder of this machine; files open as TensorFlow's do, whose readline
-    takes no limit.
-    """
+class TensorFlowBucket(Bucket):
+    """A bucket whose files open as TensorFlow's do, whose readline takes no limit."""
 
     def __init__(self, root):
-        def redirect_path(function):
-            return lambda path, *args, **kwargs: function(
-                str(path).replace("gs://bucket", str(root)), *args, **kwargs
-            )
-
-        for name in ("exists", "isdir", "listdir", "stat"):
-            setattr(self, name, redirect_path(getattr(super(), name)))
-        self.glob = lambda path: [
-            name.replace(str(root), "gs://bucket")
-            for name in backend._OsPathBackend.glob(
-                self, str(path).replace("gs://bucket", str(root))
-            )
-        ]
-        self.open = redirect_path(self._open)
-
-    def _open(self, path, mode):
-        tensorflow = pytest.importorskip("tensorflow")
-        return tensorflow.io.gfile.GFile(path, mode)
+        super().__init__(root)
+        gfile = pytest.importorskip("tensorflow").io.gfile
+        self.open = lambda path, mode: gfile.GFile(
+            str(path).replace("gs://bucket", str(root)), mode
+        )
 
 
 @pytest.mark.slow
 def test_files_in_a_bucket(tmp_path, monkeypatch):
-    monkeypatch.setattr(backend, "tf_backend", Bucket(tmp_path))
+    monkeypatch.setattr(backend, "tf_backend", TensorFlowBucket(tmp_path))
     (tmp_path / "sub").mkdir()
     write_file(tmp_path / "a.txt", TEXT)
     write_file(tmp_path / "sub" / "b.jsonl.gz", json_lines("eins", "zwei"))

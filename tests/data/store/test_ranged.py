@@ -19,6 +19,7 @@ from data.store.manifest import BLOCK_BYTES
 from data.store.ranged import RANGE_BYTES, RangedArray
 from data.store.reader import Store
 from data.store.small_store import write_store
+from tests.local_bucket import Bucket
 from tests.store_files import generation_folder
 
 
@@ -43,16 +44,12 @@ class Counting:
         self.file.close()
 
 
-class Bucket(backend._OsPathBackend):
-    """Map gs://bucket to a folder of this machine and count the bytes read of each file."""
+class CountingBucket(Bucket):
+    """A bucket that counts the bytes read of each file."""
 
     def __init__(self, root):
-        def redirect_path(function):
-            return lambda path, *args: function(str(path).replace("gs://bucket", str(root)), *args)
-
-        self.bytes_read, opened = collections.Counter(), redirect_path(super().open)
-        for name in ("exists", "isdir", "listdir", "stat"):
-            setattr(self, name, redirect_path(getattr(super(), name)))
+        super().__init__(root)
+        self.bytes_read, opened = collections.Counter(), self.open
         self.open = lambda path, mode: Counting(
             opened(path, mode), self.bytes_read, pathlib.PurePath(path).name
         )
@@ -61,7 +58,7 @@ class Bucket(backend._OsPathBackend):
 @pytest.fixture
 def bucket(tmp_path, monkeypatch):
     """Return {name: bytes read} of a bucket in the folder `tmp_path`."""
-    stand_in = Bucket(tmp_path)
+    stand_in = CountingBucket(tmp_path)
     monkeypatch.setattr(backend, "tf_backend", stand_in)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return stand_in.bytes_read

@@ -12,6 +12,7 @@ from data.store.small_store import write_store
 from data.store.split import MixtureSource
 from data.store.writer import StoreWriter, choose_token_dtype
 from data.vocabulary.load import read_vocabulary
+from tests.local_bucket import Bucket
 from tests.store_files import generation_folder
 
 
@@ -229,19 +230,6 @@ def test_the_writer_refuses_lengths_that_do_not_add_up(tmp_path, vocabulary):
         writer.begin_source("a")
         with pytest.raises(ValueError, match="3 tokens, but 4 in documents"):
             writer.add_documents("train", np.array([5, 6, 7]), np.array([4]), np.array([3]))
-
-
-class Bucket(backend._OsPathBackend):
-    """Map gs://bucket to a folder of this machine."""
-
-    def __init__(self, root):
-        def redirect_path(function):
-            return lambda path, *args, **kwargs: function(
-                str(path).replace("gs://bucket", str(root)), *args, **kwargs
-            )
-
-        for name in ("open", "exists", "isdir", "listdir", "glob", "makedirs", "stat"):
-            setattr(self, name, redirect_path(getattr(super(), name)))
 
 
 def test_a_store_in_a_bucket_is_copied_once_but_for_its_tokens(

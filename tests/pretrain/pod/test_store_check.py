@@ -8,19 +8,7 @@ from etils.epath import backend
 
 from data.corpus import buckets
 from pretrain.cli.verb_check import check_verb
-
-
-class Bucket(backend._OsPathBackend):
-    """Map gs://bucket to a folder of this machine; other buckets do not exist."""
-
-    def __init__(self, root):
-        def redirect_path(function):
-            return lambda path, *args, **kwargs: function(
-                str(path).replace("gs://bucket", str(root)), *args, **kwargs
-            )
-
-        for name in ("open", "exists", "isdir", "listdir", "glob", "stat"):
-            setattr(self, name, redirect_path(getattr(super(), name)))
+from tests.local_bucket import Bucket
 
 
 @pytest.fixture

@@ -92,6 +92,7 @@ def test_rows_on_a_lane_are_one_long_row(run, stream):
     )
 
 
+@pytest.mark.more
 def test_samples_need_no_dropout(run, stream):
     """They are drawn from the same keys, which a step has without dropout, too."""
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, samples=7))
