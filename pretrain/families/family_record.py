@@ -130,6 +130,7 @@ class HuggingFaceMap:
       second_models  {folder: another model of theirs that is a part of ours}
       head_map    the names of fine-tuned models; None: no head can be put on the family
       refused     {architecture that is not imported: the reason}
+      code        the repository of the Hub whose code opens a folder; "": transformers has it
     """
 
     model_type: str
@@ -151,6 +152,7 @@ class HuggingFaceMap:
     second_models: Mapping[str, SecondModel] = dataclasses.field(default_factory=dict)
     head_map: HeadMap | None = None
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    code: str = ""
 
     def make_rules(self, config: ModelConfig) -> Rules:
         """Return the rules of a configuration."""

@@ -1,7 +1,7 @@
 """NeoBERT: models/neobert.py, and `NeoBERTLMHead` of the authors' own code.
 
 Hugging Face transformers has no such model: it opens a folder with the code that the authors
-release (huggingface.co/chandar-lab/NeoBERT, model.py), whose names are below.
+release on the Hub, whose names are below.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ from pretrain.families.tensor_steps import add_prefix
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
+CODE = "chandar-lab/NeoBERT"
+CLASSES = {  # {Auto class of transformers: theirs, in CODE's model.py}
+    "AutoConfig": "NeoBERTConfig",
+    "AutoModel": "NeoBERT",
+    "AutoModelForMaskedLM": "NeoBERTLMHead",
+    "AutoModelForSequenceClassification": "NeoBERTForSequenceClassification",
+}
 OURS, THEIRS = "encoder/layers", "model.transformer_encoder.{i}"
 QKV = tuple(f"{OURS}/attention/{part}/kernel" for part in ("query", "key", "value"))
 
@@ -106,6 +113,7 @@ def describe_settings(config: NeoBertConfig, vocabulary: Vocabulary) -> dict[str
             "to a multiple of 8"
         )
     return {
+        "auto_map": {auto: f"{CODE}--model.{theirs}" for auto, theirs in CLASSES.items()},
         "intermediate_size": intermediate,
         "embedding_init_range": 0.02,
         "decoder_init_range": 0.02,
@@ -163,5 +171,6 @@ FAMILY = Family(
             },
             dropout=("classifier_dropout", 0.1),
         ),
+        code=CODE,
     ),
 )

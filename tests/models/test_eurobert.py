@@ -12,13 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from data.config import Data
+from data.objectives import Classification
+from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.eurobert import EuroBertConfig
 from models.config.heads import ClassifierConfig, TaggerConfig
 from models.config.neobert import NeoBertConfig
-from pretrain.config import load
+from pretrain.api.importing import make_starting_run
+from pretrain.config import Run, load
 from pretrain.convert import fine_tuned
 from pretrain.convert.pretrained import CONVERTERS
+from pretrain.publish.cards.model_card import make_loading_lines
 from pretrain.training.schedules import make_learning_rate
 from tests.models.promises.test_heads import make_headed, make_vocabulary
 
@@ -120,7 +125,7 @@ def load_theirs(kind, described, tensors):
     return compute
 
 
-@pytest.mark.parametrize("num_key_heads", [4, 2, 1])
+@pytest.mark.parametrize("num_key_heads", [4, 2])
 def test_logits_are_those_of_transformers(make, tiny_configs, num_key_heads):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     config = dataclasses.replace(
@@ -276,3 +281,22 @@ def test_the_rate_of_the_recipe_falls_to_a_tenth_at_step_900_000():
     rate = make_learning_rate(run.optimizer, run.train.steps)
     found = [float(rate(n)) for n in (0, 2000, 451_000, 900_000, 999_999)]
     assert found == pytest.approx([5e-8, 1e-4, 5.5e-5, 1e-5, 1e-5], rel=1e-3)
+
+
+@pytest.mark.parametrize("head", [None, ClassifierConfig])
+def test_a_folder_is_opened_with_the_authors_code(tiny_configs, head):
+    config = dataclasses.replace(tiny_configs["neobert"], vocab=265)
+    if head:
+        run = Run(model=head(encoder=config), data=Data(objective=Classification(length=16)))
+        described = fine_tuned.to_hf_config(run.model, IDS)
+    else:
+        run = make_starting_run(config)
+        described = CONVERTERS["neobert"].to_hf_config(config, IDS)
+    vocabulary = train_vocabulary(["a text"] * 9, 265, layout="roberta", algorithm="byte_bpe")
+    lines = make_loading_lines(run, vocabulary, "hf")
+    kind = "SequenceClassification" if head else "MaskedLM"
+    assert lines[1] == f'model = AutoModelFor{kind}.from_pretrained("hf", trust_remote_code=True)'
+    assert 'model="hf", trust_remote_code=True)' in lines[-1]
+    (architecture,) = described["architectures"]
+    found = described["auto_map"][f"AutoModelFor{kind}"]
+    assert found == f"chandar-lab/NeoBERT--model.{architecture}"

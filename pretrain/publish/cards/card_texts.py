@@ -92,6 +92,7 @@ USES = {
 # {end of the name of a class: the Auto class of transformers that opens its folder}. Of any other
 # class it is "AutoModel" before the same end.
 AUTO_CLASSES = {
+    "NeoBERTLMHead": "AutoModelForMaskedLM",
     "LMHeadModel": "AutoModelForCausalLM",
     "ModelWithLMHead": "AutoModelForCausalLM",
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",

@@ -141,13 +141,16 @@ def make_loading_lines(run: Run, encoding: Vocabulary | ImageEncoding, folder: s
         **values,
     }
     values = {name: format_literal(value) for name, value in values.items()}
-    use = [line.format(**values) for line in lines]
+    opened = f'"{values["folder"]}"'
+    if find_model_family(run.model).require_hugging_face().code:
+        opened += ", trust_remote_code=True"
+    use = [line.replace('"{folder}"', "{opened}").format(**values, opened=opened) for line in lines]
     imported = f"{auto_class}, AutoTokenizer"
     if use[-1].startswith("pipeline"):
         imported += ", pipeline"
     return [
         f"from transformers import {imported}",
-        f'model = {auto_class}.from_pretrained("{values["folder"]}")',
+        f"model = {auto_class}.from_pretrained({opened})",
         f'tokenizer = AutoTokenizer.from_pretrained("{values["folder"]}")',
         *use,
     ]
@@ -279,7 +282,7 @@ def _describe_limits(trained: TrainedModel, family: Family) -> str:
         else " and was not fitted to any task."
     )
     names = {objective.name for objective in split_objective(trained.run.data.objective).values()}
-    if trained.step and names == {"masked_lm"}:
+    if trained.step and names == {"masked_lm"} and family.untrained_parts:
         use += (
             f" Masked words were the only objective: {family.untrained_parts} learned nothing here."
         )
