@@ -40,7 +40,7 @@ class RestartableFeed:
         self,
         open_feed: Callable[[int], Batches],
         start: int,
-        measure_wait: Callable[[], AbstractContextManager[None]],
+        measure_wait: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
         """Begin at step `start`.
 

@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from pretrain.training.losses.loss import Loss
-from pretrain.training.losses.terms import compute_token_sums
+from pretrain.training.losses.loss import Loss, compute_token_sums
 
 LOSS = Loss(
     input_keys=("token_ids",),

@@ -8,8 +8,7 @@ B batch   C classes
 import jax
 
 from pretrain.training.cross_entropy import cross_entropy
-from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
-from pretrain.training.losses.terms import stack_predictions
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens, stack_predictions
 
 
 def compute_sums(

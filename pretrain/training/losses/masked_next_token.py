@@ -5,8 +5,7 @@ Charpentier and Samuel (2024), section 3.1.
 
 from functools import partial
 
-from pretrain.training.losses.loss import Loss
-from pretrain.training.losses.terms import compute_token_sums
+from pretrain.training.losses.loss import Loss, compute_token_sums
 
 LOSS = Loss(
     input_keys=("token_ids", "masked_positions"),

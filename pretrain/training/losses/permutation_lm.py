@@ -9,8 +9,7 @@ from typing import Any
 
 import jax
 
-from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
-from pretrain.training.losses.terms import compute_token_sums
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens, compute_token_sums
 
 
 def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:

@@ -6,8 +6,7 @@ B batch   C one score
 import jax
 import jax.numpy as jnp
 
-from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
-from pretrain.training.losses.terms import stack_predictions
+from pretrain.training.losses.loss import Batch, Loss, ScoreTokens, stack_predictions
 
 
 def compute_sums(

@@ -11,8 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.training.cross_entropy import binary_cross_entropy
-from pretrain.training.losses.loss import Batch, Loss, ScoreTokens
-from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, compute_token_sums
+from pretrain.training.losses.loss import (
+    MASKED_LM_WEIGHTS,
+    Batch,
+    Loss,
+    ScoreTokens,
+    compute_token_sums,
+)
 
 
 def compute_sums(states: Any, score_tokens: ScoreTokens, batch: Batch) -> dict[str, jax.Array]:

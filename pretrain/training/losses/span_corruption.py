@@ -3,6 +3,6 @@
 Each span follows its sentinel.
 """
 
-from pretrain.training.losses.terms import make_seq2seq_loss
+from pretrain.training.losses.loss import make_seq2seq_loss
 
 LOSS = make_seq2seq_loss("span_corruption")

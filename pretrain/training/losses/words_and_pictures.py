@@ -3,6 +3,6 @@
 The alignment is predicted as BERT predicts the next sentence.
 """
 
-from pretrain.training.losses.terms import make_pair_loss
+from pretrain.training.losses.loss import make_pair_loss
 
 LOSS = make_pair_loss("next_sentence")
