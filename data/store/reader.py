@@ -14,7 +14,7 @@
       checksums/               crc32c of each 4 KiB of these files, see data/store/salvage.py
 
 All numbers are little-endian. Files named in brackets are in data/examples. data/prepare/build.py
-writes stores, and so does data/store/small_store.py; both use data/store/writer.py.
+writes stores with data/store/writer.py.
 
 Axes: D documents, S sentences, T tokens.
 """

@@ -15,10 +15,10 @@ from data.examples.text_pairs import write_pairs
 from data.images.captioned_store import CaptionRequest, write_captioned_store
 from data.images.codebook import Grid
 from data.objectives import Text2Text
-from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
 from tests.article_store import make_articles, prepare_articles
 from tests.captioned_images import write_captioned_images
+from tests.small_store import write_store
 
 CORPORA = pathlib.Path(__file__).parents[2].parent / "shared" / "corpora"
 

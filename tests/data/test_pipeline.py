@@ -18,9 +18,9 @@ from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair
 from data.pipeline import Stream
 from data.read_ahead import MAX_BATCHES
 from data.rows.tables import TokenReader
-from data.store.small_store import write_store
 from data.tf_dataset import read_elements
 from tests.feeds import needs_tensorflow, with_each_feed
+from tests.small_store import write_store
 
 OBJECTIVES = {
     "pieces": MaskedLm(length=22, max_predictions=4, rows="documents"),

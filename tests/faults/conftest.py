@@ -44,8 +44,8 @@ def make_texts(count):
 
 def write_tiny_store(folder, layout, size, algorithm="unigram"):
     """Write a token store of 100 documents with its own vocabulary."""
-    from data.store.small_store import write_store
     from data.vocabulary.load import train_vocabulary
+    from tests.small_store import write_store
 
     vocabulary = train_vocabulary(make_texts(600), size, layout, algorithm)
     encoded = iter(vocabulary.encode_batch(make_texts(600)))

@@ -268,8 +268,8 @@ def make_texts(count):
 
 
 def _write_tiny_store(folder, layout, size):
-    from data.store.small_store import write_store
     from data.vocabulary.load import train_vocabulary
+    from tests.small_store import write_store
 
     vocabulary = train_vocabulary(make_texts(600), size, layout=layout)
     encoded = iter(vocabulary.encode_batch(make_texts(600)))

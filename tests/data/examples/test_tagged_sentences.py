@@ -227,7 +227,7 @@ def test_a_word_weighs_what_its_tag_does(store):
 
 
 def test_files_without_tags_are_refused(vocabularies, tmp_path):
-    from data.store.small_store import write_store
+    from tests.small_store import write_store
 
     plain = write_store(tmp_path / "plain", vocabularies["wordpiece"], [[[5, 6]]])
     with pytest.raises(

@@ -8,9 +8,9 @@ import pytest
 from data.config import Data
 from data.objectives import BidirectionalLm
 from data.pipeline import Stream
-from data.store.small_store import write_store
 from data.vocabulary.spelling import spell_vocabulary
 from data.vocabulary.word_level import make_word_vocabulary
+from tests.small_store import write_store
 
 SENTENCES = [
     *("a b c", "d e", "f", "g h i j k l m", "n o", "p", "q r s t"),

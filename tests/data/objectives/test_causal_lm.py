@@ -11,8 +11,8 @@ from data import batch_spec
 from data.config import Data
 from data.objectives import CausalLm
 from data.pipeline import Stream
-from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
+from tests.small_store import write_store
 
 
 @pytest.fixture(scope="module")

@@ -178,7 +178,7 @@ def test_a_store_without_fields_is_refused(bytes_store):
 
 def test_documents_that_are_not_articles_are_refused(article_store, tmp_path):
     """A vocabulary with the tokens of fields may have encoded plain text."""
-    from data.store.small_store import write_store
+    from tests.small_store import write_store
 
     vocabulary = article_store.vocabulary
     documents = [[vocabulary.encode("a river and a stone")]] * 30

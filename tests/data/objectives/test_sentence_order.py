@@ -11,7 +11,7 @@ from data.objectives import SentenceOrder, SentencePair
 from data.objectives.masking import Masker, find_ngram_starts
 from data.pipeline import Stream
 from data.rows import hashing
-from data.store.small_store import write_store
+from tests.small_store import write_store
 
 
 @pytest.fixture(scope="module")

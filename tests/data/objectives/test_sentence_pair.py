@@ -7,7 +7,7 @@ from data import batch_spec
 from data.config import Data
 from data.objectives import SentencePair
 from data.pipeline import Stream
-from data.store.small_store import write_store
+from tests.small_store import write_store
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from data.source import MANIFEST_FILE
 from data.store import generations
 from data.store.generations import GENERATION_NAME, replace_store
 from data.store.reader import Store
-from data.store.small_store import write_store
 from data.store.writer import StoreWriter
+from tests.small_store import write_store
 from tests.store_files import generation_folder
 
 

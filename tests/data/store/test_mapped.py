@@ -19,8 +19,8 @@ from data.pipeline import Stream
 from data.store import mapped
 from data.store.mapped import check_mapped_files, map_numbers, read_checked
 from data.store.reader import SalvagedStore
-from data.store.small_store import write_store
 from tests.image_files import write_class_folders
+from tests.small_store import write_store
 from tests.store_files import generation_folder
 
 DTYPE = np.dtype("<u4")

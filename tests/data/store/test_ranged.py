@@ -18,8 +18,8 @@ from data.store import ranged
 from data.store.manifest import BLOCK_BYTES
 from data.store.ranged import RANGE_BYTES, RangedArray
 from data.store.reader import Store
-from data.store.small_store import write_store
 from tests.local_bucket import Bucket
+from tests.small_store import write_store
 from tests.store_files import generation_folder
 
 

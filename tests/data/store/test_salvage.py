@@ -15,7 +15,7 @@ from data.pipeline import Stream
 from data.source import describe_omissions
 from data.store import salvage, writer
 from data.store.reader import Store
-from data.store.small_store import write_store
+from tests.small_store import write_store
 from tests.store_files import generation_folder
 
 BLOCK = 64  # so that damage hits few of few documents

@@ -8,11 +8,11 @@ import pytest
 from etils.epath import backend
 
 from data.store.reader import Store
-from data.store.small_store import write_store
 from data.store.split import MixtureSource
 from data.store.writer import StoreWriter, choose_token_dtype
 from data.vocabulary.load import read_vocabulary
 from tests.local_bucket import Bucket
+from tests.small_store import write_store
 from tests.store_files import generation_folder
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from data.config import Data
 from data.objectives import BidirectionalLm, Tagging
-from data.store.small_store import write_store
 from data.vocabulary.word_level import make_word_vocabulary
 from models import build
 from models.activations import capture_activations
@@ -21,6 +20,7 @@ from pretrain.config import ConfigError, Run, load, validate_run
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import open_trained
 from tests import elmo_numpy
+from tests.small_store import write_store
 
 MODEL = ElmoConfig(
     vocab=12,

@@ -9,7 +9,6 @@ import pytest
 
 from data.config import Data
 from data.objectives import CausalLm
-from data.store.small_store import write_store
 from models.config.gpt2 import Gpt2Config
 from pretrain.__main__ import main
 from pretrain.config import Evaluate, Train
@@ -18,6 +17,7 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.metrics_file import read_metrics
 from pretrain.workdir.workdir import Workdir
 from tests.pretrain.inference.test_in_context import TEXT, make_trained
+from tests.small_store import write_store
 
 LENGTH = 12
 CONFIG = Gpt2Config(vocab=128, length=40, width=16, depth=1, num_heads=2, mlp=24)

@@ -10,7 +10,6 @@ import pytest
 
 from data.config import Data
 from data.objectives import OBJECTIVES, CausalLm, MaskedLm, Seq2Seq
-from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
 from models.config.gpt2 import Gpt2Config
 from pretrain import api
@@ -19,6 +18,7 @@ from pretrain.config import Train
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.conftest import BERT, RUNS, TRANSFORMER, make_texts
 from tests.pretrain.inference.test_in_context import make_trained
+from tests.small_store import write_store
 
 LENGTH = 16
 CONFIG = Gpt2Config(vocab=256, length=40, width=16, depth=1, num_heads=2, mlp=24)

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from data.store.small_store import write_store
 from models.config.gpt2 import Gpt2Config
 from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
@@ -24,6 +23,7 @@ from pretrain.cli.import_ import format_summary
 from pretrain.convert.export_folder import write_tensors
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError
+from tests.small_store import write_store
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 NAMES = ("hf_bert", "hf_t5", "hf_t5_v1_1", "hf_roberta", "hf_albert")

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from data.store.small_store import write_store
 from pretrain.__main__ import main
 from pretrain.api.importing import make_starting_run
 from pretrain.convert.read_write import open_model
@@ -18,6 +17,7 @@ from pretrain.families.tensor_steps import merge_copies
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import open_trained
 from tests.command import split_words
+from tests.small_store import write_store
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"

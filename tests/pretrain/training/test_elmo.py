@@ -8,13 +8,13 @@ import pytest
 
 from data.objectives import BidirectionalLm
 from data.pipeline import Stream
-from data.store.small_store import write_store
 from data.vocabulary.word_level import make_word_vocabulary
 from models import build
 from models.config.elmo import ElmoConfig
 from pretrain.training.losses import find_loss
 from tests.pretrain.conftest import make_texts
 from tests.pretrain.training.recurrent_runs import make_run, run_steps
+from tests.small_store import write_store
 
 MODEL = ElmoConfig(
     vocab=20,

@@ -16,7 +16,6 @@ from data.mixed import Mixed, MixedPart
 from data.mixed_stream import derive_seed
 from data.objectives import CausalLm, MaskedNextToken
 from data.pipeline import Stream
-from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.gpt2 import Gpt2Config
@@ -42,6 +41,7 @@ from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.read_params import restore_params
 from tests.pretrain.conftest import make_texts
+from tests.small_store import write_store
 
 TIMES = ("seconds", "input_seconds", "tokens_per_second")
 HYBRID = Mixed(

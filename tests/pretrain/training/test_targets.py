@@ -3,11 +3,11 @@
 import pytest
 
 from data.pipeline import Stream
-from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
 from pretrain.__main__ import main
 from pretrain.workdir.checkpoints import Checkpoints
 from tests.pretrain.conftest import make_texts
+from tests.small_store import write_store
 
 NOTHING = "sentence_pair predicts nothing in"
 

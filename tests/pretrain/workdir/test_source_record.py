@@ -9,11 +9,11 @@ import shutil
 import pytest
 
 from data.store.reader import Store
-from data.store.small_store import write_store
 from pretrain.__main__ import main
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.source_record import NAME, check_heldout, check_source, write_source
 from pretrain.workdir.workdir import Workdir
+from tests.small_store import write_store
 
 pytestmark = pytest.mark.fast
 

@@ -10,7 +10,6 @@ import pytest
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
-from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
 from models.config.modernbert import ModernBertConfig
@@ -23,6 +22,7 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import open_trained
 from tests.pretrain.conftest import make_texts
 from tests.pretrain.convert.test_name_maps import random_params
+from tests.small_store import write_store
 
 SIZES = dict(length=16, width=16, depth=3, num_heads=2, mlp=24, global_every=2, window=8)
 OBJECTIVES = {

@@ -1,4 +1,4 @@
-"""Write a small token store from ids in memory, for tests and examples."""
+"""Write a small token store from ids in memory."""
 
 import os
 import pathlib
