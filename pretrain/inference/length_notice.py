@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from data.mixed import split_objective
 from models.config.base import ModelConfig
-from pretrain.config import print_notice
+from pretrain.config import Run, print_notice
 from pretrain.workdir.trained import Trained
 
 
@@ -16,33 +16,35 @@ class LengthNotice:
     """Prints a note to stderr when a row is longer than the rows of the training, once."""
 
     def __init__(self, trained: Trained) -> None:
-        """Find the length of the rows of the training."""
-        self.limit = find_trained_length(trained)
+        """Remember the model."""
+        self.trained, self.is_printed = trained, False
 
     def report(self, length: int) -> None:
         """Print the note if a row of this length is too long.
 
         length: [tokens] of the longest row, with what is still to be generated.
         """
-        if self.limit is None or length <= self.limit:
+        limit = find_row_length(self.trained.run)
+        if self.is_printed or limit is None or length <= limit:
+            return
+        # A model that began with another's parameters may know longer rows.
+        if self.trained.read_origin() is not None:
             return
         print_notice(
-            f"note: a row of {length} tokens is longer than the {self.limit} tokens of the "
-            "training rows, so its far positions are untrained: train on with a larger "
-            "data.objective.length"
+            f"note: a row of {length} tokens is longer than the {limit} tokens of the training "
+            "rows, so its far positions are untrained: train on with a larger data.objective.length"
         )
-        self.limit = None
+        self.is_printed = True
 
 
-def find_trained_length(trained: Trained) -> int | None:
-    """Return the length of the rows of a run that began here; None where no length is known.
+def find_row_length(run: Run) -> int | None:
+    """Return the length of the training rows, where the model reads longer ones; else None.
 
-    It is unknown of a model with a table of positions, whose rows are never longer; with a head;
-    or that began with the parameters of another one.
+    A model with a table of positions does not, and one with a head is trained on texts of any
+    length.
     """
-    model = trained.run.model
-    has_limit = isinstance(model, ModelConfig) and "length" in model.not_in_tensors
-    if not has_limit or trained.read_origin() is not None:
+    if not isinstance(run.model, ModelConfig) or "length" not in run.model.not_in_tensors:
         return None
-    objectives = split_objective(trained.run.data.objective).values()
-    return max(objective.axis_sizes()["L"] for objective in objectives)
+    return max(
+        objective.axis_sizes()["L"] for objective in split_objective(run.data.objective).values()
+    )
