@@ -43,7 +43,7 @@ def config() -> Run:
         model=T5GemmaConfig(
             width=512, depth=8, decoder_depth=8, num_heads=8, num_key_heads=8, mlp=1024, start=1
         ),
-        data=Data(objective=Mixed(parts), batch_size=126),
+        data=Data(objective=Mixed(parts), batch_size=112),
         optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=2**19),
     )

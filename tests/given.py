@@ -26,6 +26,7 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "roberta": "hf_roberta",
     "bart": "hf_roberta",
     "t5": "hf_t5",
+    "t5gemma": "hf_t5",
     "marian": "hf_t5",
     "xlnet": "hf_albert",
     "gpt": "hf_gpt",

@@ -70,6 +70,7 @@ PLANS = (
     Plan("t5_base", "v5e:4x4"),
     Plan("t5_base", "v5p:2x2x4"),
     Plan("t5_v1_1_base", "v5e:4x4"),
+    Plan("t5gemma_small", "v5p:2x2x4"),
     Plan("t5_large", "v5p:2x2x4"),
     Plan("t5_3b", "v5p:4x4x4"),
     Plan("t5_11b", "v5p:4x4x8"),

@@ -67,6 +67,10 @@ EUROBERT = dict(
     vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
     max_position_embeddings=48, pad_token_id=0, bos_token_id=2, eos_token_id=3, mask_token_id=4,
 )  # fmt: skip
+T5GEMMA = dict(
+    vocab_size=160, hidden_size=16, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
+    head_dim=4, query_pre_attn_scalar=4, max_position_embeddings=48, sliding_window=8, pad_token_id=0, bos_token_id=1, eos_token_id=1,
+)  # fmt: skip
 LABELS = dict(num_labels=3, classifier_dropout=0.0, problem_type="single_label_classification")
 ELECTRA = BERT | dict(embedding_size=12)
 
@@ -97,6 +101,11 @@ def make_models():
         "distilbert": {"": hf.DistilBertForMaskedLM(hf.DistilBertConfig(**DISTILBERT))},
         "t5": {"": hf.T5ForConditionalGeneration(hf.T5Config(**T5))},
         "t5_v1_1": {"": untied},
+        "t5gemma": {
+            "": hf.T5GemmaForConditionalGeneration(
+                hf.T5GemmaConfig(encoder=T5GEMMA, decoder=T5GEMMA)
+            )
+        },
         "bart": {"": hf.BartForConditionalGeneration(hf.BartConfig(**BART))},
         "marian": {"": hf.MarianMTModel(hf.MarianConfig(**MARIAN))},
         "xlnet": {"": hf.XLNetLMHeadModel(hf.XLNetConfig(**XLNET))},
