@@ -20,6 +20,7 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "electra": "hf_bert",
     "distilbert": "hf_bert",
     "modernbert": "hf_bert",
+    "modernbert-decoder": "hf_bert",
     "eurobert": "hf_bert",
     "neobert": "hf_bert",
     "albert": "hf_albert",

@@ -111,6 +111,9 @@ def make_models():
         "xlnet": {"": hf.XLNetLMHeadModel(hf.XLNetConfig(**XLNET))},
         "reformer": {"": hf.ReformerModelWithLMHead(hf.ReformerConfig(**REFORMER))},
         "modernbert": {"": hf.ModernBertForMaskedLM(hf.ModernBertConfig(**MODERNBERT))},
+        "modernbert-decoder": {
+            "": hf.ModernBertDecoderForCausalLM(hf.ModernBertDecoderConfig(**MODERNBERT))
+        },
         "eurobert": {"": hf.EuroBertForMaskedLM(hf.EuroBertConfig(**EUROBERT))},
         "gpt": {"": hf.OpenAIGPTLMHeadModel(hf.OpenAIGPTConfig(**GPT, vocab_size=64))},
         "gpt2": {
