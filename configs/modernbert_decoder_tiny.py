@@ -1,4 +1,4 @@
-r"""A tiny decoder twin of ModernBERT: the sizes of modernbert_tiny.
+r"""A tiny ModernBERT decoder: 4 layers of width 128.
 
 A smoke test, and one half of a cross-training.
 

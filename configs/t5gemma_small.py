@@ -1,4 +1,4 @@
-"""T5Gemma-small (Zhang et al. 2025) on the denoisers of UL2 (Tay et al. 2022).
+"""T5Gemma-small (Zhang et al. 2025): UL2's denoisers.
 
 8 + 8 layers of width 512. 313 M parameters with Gemma's 256,000 tokens, 262 M of them in the two
 tables of tokens; `model.vocab` follows the store.

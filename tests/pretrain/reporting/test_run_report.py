@@ -352,7 +352,7 @@ def test_a_start_records_the_version_of_this_program(tmp_path, root, monkeypatch
     settings = configparser.ConfigParser()
     settings.read(root / "setup.cfg")
     name = settings["metadata"]["name"]
-    monkeypatch.setattr(environment_file.metadata, "version", lambda package: f"{package} 9")
+    monkeypatch.setattr(environment_file, "find_version", lambda package: f"{package} 9")
     environment_file.add_start(tmp_path, 0, make_mesh(Mesh(-1)), 1, 100.0, None)
     (line,) = environment_file.read_starts(tmp_path)
     assert line["packages"][name] == f"{name} 9"
