@@ -22,7 +22,7 @@ from models.layers.mlp import GatedMlp, gelu_tanh
 from models.layers.norms import RMSNorm
 from models.layers.ops import PLAIN, Ops, cap_values
 from models.layers.packing import shift_right
-from models.layers.rotary import Rotation, find_positions, make_rotation
+from models.layers.rotary import Rotation, check_length, find_positions, make_rotation
 from models.layers.stack import Stack
 from models.layers.wiring import SandwichLayer
 
@@ -195,12 +195,6 @@ class T5Gemma(nn.Module):
           ValueError: L, or the slots of the step's cache, are above the model's length.
         """
         c = self.config
-        longest = L if step is None else step.num_slots
-        if longest > c.length:
-            raise ValueError(
-                f"a row of {longest} tokens is longer than the {c.length} positions of the model "
-                "(model.length). Rotary positions have no table: a larger model.length needs no "
-                "new parameters, but train on such rows before you rely on them"
-            )
+        check_length(L if step is None else step.num_slots, c.length)
         positions_BL = find_positions(L) if step is None else step.position_B[:, None]
         return make_rotation(positions_BL, c.head_width, c.rotary_base)
