@@ -17,7 +17,6 @@ from data.objectives.image_classification import ImageClassification
 from data.objectives.masked_patches import MaskedPatches
 from data.objectives.words_and_pictures import WordsAndPictures
 from data.pipeline import Stream
-from data.store.reader import Store
 from models.config.bert import BertConfig
 from models.config.deit import DeitConfig
 from models.config.gpt2 import Gpt2Config
@@ -97,8 +96,10 @@ def find_run(stores, tmp_path_factory):
     """Return find_run(name): (a run of `WAYS` or of ELMo, its stream)."""
     root = tmp_path_factory.mktemp("stores")
 
+    @functools.cache
     def write_store(name):
         if name == "articles":
+            (root / name).mkdir()
             return prepare_articles(root / name)
         if name == "words":
             return write_words(root / name)
@@ -112,10 +113,7 @@ def find_run(stores, tmp_path_factory):
 
     def find(name):
         model, objective, kind = WAYS.get(name, (None, None, "words"))
-        if kind in stores:
-            store = stores[kind]
-        else:
-            store = Store.open(root / kind) if (root / kind).exists() else write_store(kind)
+        store = stores[kind] if kind in stores else write_store(kind)
         if name == "elmo":
             return make_elmo_run(store), Stream(store, make_elmo_run(store).data, seed=0)
         samples = {"xlnet": 1, "words_and_pictures": 2}.get(name, 0)
