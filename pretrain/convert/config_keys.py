@@ -57,7 +57,7 @@ def drop_nulls(hf_config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flatten_parts(hf_config: Mapping[str, Any], rules: KeyRules) -> dict[str, Any]:
-    """Return the entries of a config.json, where those of a part have keys with a dot.
+    """Return the entries of a config.json; the key of a nested entry is "part.key".
 
     rules: the rules of its keys, which name the parts.
 

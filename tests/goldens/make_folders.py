@@ -1,5 +1,5 @@
-"""Write the folders hf_*: tiny random models as transformers saves them. What such models compute is
-in the files of make.py.
+"""Write the folders hf_*: tiny random models as transformers saves them, and hf_outputs.npz with
+what some of them compute.
 
 python tests/goldens/make_folders.py        (needs the extra `peers`)
 """
@@ -7,24 +7,49 @@ python tests/goldens/make_folders.py        (needs the extra `peers`)
 import pathlib
 import shutil
 
+import numpy as np
 import torch
 import transformers
 from tokenizers import pre_tokenizers
 
 HERE = pathlib.Path(__file__).parent
 WORDS = [
-    "the", "a", "cloze", "is", "test", "in", "which", "words", "are", "left", "out", "of",
-    "text", "reader", "gaps", ".",
-]  # fmt: skip
+    "the",
+    "a",
+    "cloze",
+    "is",
+    "test",
+    "in",
+    "which",
+    "words",
+    "are",
+    "left",
+    "out",
+    "of",
+    "text",
+    "reader",
+    "gaps",
+    ".",
+]
 LETTERS = "abcdefghijklmnopqrstuvwxyz."
 BERT = dict(
-    vocab_size=48, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
-    intermediate_size=16, max_position_embeddings=24,
-)  # fmt: skip
+    vocab_size=48,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=24,
+)
 T5 = dict(
-    vocab_size=150, d_model=8, d_kv=3, d_ff=12, num_layers=2, num_decoder_layers=3, num_heads=2,
+    vocab_size=150,
+    d_model=8,
+    d_kv=3,
+    d_ff=12,
+    num_layers=2,
+    num_decoder_layers=3,
+    num_heads=2,
     decoder_start_token_id=0,
-)  # fmt: skip
+)
 GPT = dict(n_embd=8, n_layer=2, n_head=2, n_positions=24)
 ROBERTA = BERT | dict(
     vocab_size=280, max_position_embeddings=26, type_vocab_size=1, layer_norm_eps=1e-5
@@ -90,12 +115,61 @@ def randomize_model(model, seed):
     return model.eval()
 
 
+def make_rows(size):
+    """Return ids [3, 9] with rows of different lengths, and their attention mask."""
+    ids = np.random.default_rng(0).integers(5, size, (3, 9))
+    valid = np.arange(9) < np.array([[9], [6], [3]])
+    return np.where(valid, ids, 0), valid
+
+
+def compute_outputs(name, model):
+    ids, valid = make_rows(model.config.vocab_size)
+    inputs = {
+        "input_ids": torch.tensor(ids),
+        "attention_mask": torch.tensor(valid.astype(np.int64)),
+    }
+    with torch.no_grad():
+        if name in ("hf_bert", "hf_albert"):
+            segments = (np.arange(9) >= 4).astype(np.int64)[None].repeat(3, 0) * valid
+            out = model(**inputs, token_type_ids=torch.tensor(segments))
+            return {
+                "segments": segments,
+                "words": out.prediction_logits.numpy(),
+                "next": (
+                    out.seq_relationship_logits if name == "hf_bert" else out.sop_logits
+                ).numpy(),
+            }
+        if name == "hf_roberta":
+            return {
+                "words": model(
+                    input_ids=torch.tensor(np.where(valid, ids, 1)),
+                    attention_mask=inputs["attention_mask"],
+                ).logits.numpy()
+            }
+        targets, _ = make_rows(model.config.vocab_size)
+        targets = np.roll(targets, 2, axis=1)[:, :7]
+        out = model(**inputs, labels=torch.tensor(targets))
+        written = model.generate(**inputs, max_new_tokens=6, do_sample=False, use_cache=False)
+        return {
+            "targets": targets,
+            "words": out.logits.numpy(),
+            "loss": out.loss.numpy(),
+            "written": written.numpy()[:, 1:],
+        }
+
+
 def make_tokenizer(name):
     if name == "hf_bert":
         pieces = [
-            "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz",
+            "[PAD]",
+            "[UNK]",
+            "[CLS]",
+            "[SEP]",
+            "[MASK]",
+            *WORDS,
+            *"bcdefghijklmnopqrstuvwxyz",
             "##s",
-        ]  # fmt: skip
+        ]
         return transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
     if name == "hf_roberta":
         letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -148,12 +222,24 @@ def make_tokenizer(name):
 def main():
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    outputs = {}
     for name, (model, seed) in make_models().items():
         randomize_model(model, seed)
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder)
         make_tokenizer(name).save_pretrained(folder)
+        if name in (
+            "hf_gpt",
+            "hf_gpt2",
+        ):  # these outputs are in gpt.safetensors and gpt2.safetensors
+            continue
+        ids, valid = make_rows(model.config.vocab_size)
+        outputs |= {
+            f"{name}/{key}": value
+            for key, value in {"ids": ids, "valid": valid, **compute_outputs(name, model)}.items()
+        }
+    np.savez_compressed(HERE / "hf_outputs.npz", **outputs)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from models import build
 from models.config.gpt2 import Gpt2Config
 from models.config.transformer import TransformerConfig
+from models.generation.decoding import generate
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.cli.import_ import format_summary
@@ -27,6 +29,17 @@ from tests.small_store import write_store
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 NAMES = ("hf_bert", "hf_t5", "hf_t5_v1_1", "hf_roberta", "hf_albert")
+
+
+def read_outputs(name):
+    with np.load(GOLDENS / "hf_outputs.npz") as arrays:
+        chosen = {
+            key.partition("/")[2]: arrays[key] for key in arrays if key.startswith(f"{name}/")
+        }
+    return {
+        key: array.astype(np.int32) if array.dtype == np.int64 else array
+        for key, array in chosen.items()
+    }
 
 
 def read_folder(folder):
@@ -66,6 +79,38 @@ def change_settings(folder, **changes):
 
 
 # ---- the same model ----------------------------------------------------------
+
+
+@pytest.mark.held_by(2)
+def test_logits_of_transformers(name):
+    _, run, params, missing, unused = read_folder(GOLDENS / name)
+    assert (missing, unused) == ((), ())
+    golden, model = read_outputs(name), build(run.model)
+    if name in ("hf_bert", "hf_albert"):
+        words, following = model.apply(
+            {"params": params}, golden["ids"], golden["valid"], golden["segments"]
+        )
+        np.testing.assert_allclose(following, golden["next"], atol=1e-5)
+        np.testing.assert_allclose(
+            np.where(golden["valid"][..., None], words - golden["words"], 0), 0, atol=1e-5
+        )
+        return
+    if name == "hf_roberta":
+        words, _ = model.apply({"params": params}, golden["ids"], golden["valid"])
+        np.testing.assert_allclose(
+            np.where(golden["valid"][..., None], words - golden["words"], 0), 0, atol=1e-5
+        )
+        return
+    words = model.apply({"params": params}, golden["ids"], golden["valid"], golden["targets"])
+    np.testing.assert_allclose(words, golden["words"], atol=1e-4)
+    nats = -np.take_along_axis(
+        np.asarray(jax.nn.log_softmax(words)), golden["targets"][..., None], -1
+    )
+    np.testing.assert_allclose(nats.mean(), golden["loss"], atol=1e-5)
+    written = generate(
+        model, params, golden["ids"], golden["valid"], length=golden["written"].shape[1]
+    )
+    np.testing.assert_array_equal(written, golden["written"])
 
 
 @pytest.mark.held_by(2)
