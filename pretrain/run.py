@@ -113,6 +113,7 @@ def validate_run(run: Run) -> None:
             f"saved; set evaluate.every={run.evaluate.every} to a multiple of checkpoint.every="
             f"{run.checkpoint.every}"
         )
+    run.optimizer.check_length(run.train.steps)
     check_sizes(run.model, "model")
     check_sizes(run.data, "data")
     for objective in split_objective(run.data.objective).values():

@@ -1,11 +1,10 @@
 """The optimizers of a run. pretrain/training/optimizers/NAME.py builds each, NAME in lower case.
 
-All have the fields that a schedule of pretrain/training/schedules.py reads. A value that is not
-configurable for an optimizer is a class variable.
+All inherit the fields of the learning rate's schedule, which pretrain/training/schedules.py reads.
 """
 
 import dataclasses
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pretrain.settings.overrides import ConfigError, check_at_least
 
@@ -28,21 +27,52 @@ def check_moments(optimizer: Any) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class AdamW:
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
-
-    Defaults follow BERT (Devlin et al. 2018, appendix A.2). After a linear warmup the learning rate
-    falls by `decay`: linearly or as half a cosine (Loshchilov and Hutter 2017) to its end, or as
-    the inverse square root of the step (Vaswani et al. 2017, section 5.3).
-    """
+class LearningRate:
+    """The learning rate of an optimizer: a linear warmup to the peak, then `decay`."""
 
     learning_rate: float = 1e-4  # Peak of the learning rate.
     warmup_steps: int = 10_000  # [steps] Length of the linear warmup to the peak.
     end_lr_ratio: float = 0.0  # Last learning rate, as a share of the peak.
-    # Decay after the warmup; `inverse_square_root` has no end, so `end_lr_ratio` and `decay_steps`
-    # do nothing.
-    decay: Literal["linear", "cosine", "inverse_square_root"] = "linear"
+    # Decay after the warmup. `wsd` (warmup, stable, decay) stays at the peak until the cooldown.
+    # `inverse_square_root` and `constant` have no end, so `end_lr_ratio` and `decay_steps` do
+    # nothing.
+    decay: Literal["linear", "cosine", "inverse_square_root", "constant", "wsd"] = "linear"
     decay_steps: int = 0  # [steps] Step at which the decay ends; 0: `train.steps`.
+    # [steps] `wsd`: length of the cooldown, which ends with the decay; 0: a tenth of all steps.
+    cooldown_steps: int = 0
+    # `wsd`: a straight line, half a cosine, or 1 - sqrt(share of the cooldown that is over).
+    cooldown_shape: Literal["linear", "cosine", "1-sqrt"] = "1-sqrt"
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio", "decay_steps")
+        check_at_least(self, 0, "cooldown_steps")
+
+    def find_decay(self, steps: int) -> tuple[int, int]:
+        """Return (step at which the decay ends, length of the cooldown) in a run of `steps`."""
+        end = self.decay_steps or steps
+        return end, self.cooldown_steps or max(end // 10, 1)
+
+    def check_length(self, steps: int) -> None:
+        """Raise ConfigError unless warmup and cooldown fit in a run of `steps`."""
+        end, cooldown = self.find_decay(steps)
+        if self.decay == "wsd" and self.warmup_steps + cooldown > end:
+            raise ConfigError(
+                f"optimizer.warmup_steps={self.warmup_steps:,} and a cooldown of {cooldown:,} "
+                f"steps exceed the {end:,} steps of the schedule: lower optimizer.warmup_steps or "
+                "optimizer.cooldown_steps"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamW(LearningRate):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    Defaults follow BERT (Devlin et al. 2018, appendix A.2). After a linear warmup the learning rate
+    falls by `decay`: linearly or as half a cosine (Loshchilov and Hutter 2017) to its end, as the
+    inverse square root of the step (Vaswani et al. 2017, section 5.3), or in a cooldown at the end
+    (`wsd`; Hu et al. 2024, Hägele et al. 2024).
+    """
+
     weight_decay: float = 0.01  # Weight decay; biases and norms are spared.
     beta1: float = 0.9  # Decay of the gradients' mean.
     beta2: float = 0.999  # Decay of the squared gradients' mean.
@@ -54,46 +84,39 @@ class AdamW:
     scale_by_param_rms: bool = False
 
     def __post_init__(self) -> None:
-        check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio", "decay_steps")
+        super().__post_init__()
         check_at_least(self, 0, "weight_decay", "beta1", "beta2", "max_grad_norm")
         check_moments(self)
 
 
 @dataclasses.dataclass(frozen=True)
-class Adafactor:
+class Adafactor(LearningRate):
     """Adafactor (Shazeer and Stern 2018) as in T5: updates are relative to the parameters' size."""
 
-    end_lr_ratio: ClassVar[float] = 0.0
-    decay_steps: ClassVar[int] = 0
-
-    learning_rate: float = 1.0  # Factor of `rsqrt`, 1 in the paper; peak of `linear`.
-    # [steps] `rsqrt`: the rate is constant until then. `linear`: length of the warmup.
+    learning_rate: float = 1.0  # Factor of `rsqrt`, 1 in the paper; peak of the other decays.
+    # [steps] `rsqrt`: the rate is constant until then. Other decays: length of the linear warmup.
     warmup_steps: int = 10_000
-    # `rsqrt`: learning_rate / sqrt(max(step, warmup_steps)). `linear`: linear warmup, then linear
-    # to 0.
-    decay: Literal["rsqrt", "linear"] = "rsqrt"
+    # `rsqrt`: learning_rate / sqrt(max(step, warmup_steps)), without warmup and end. The others
+    # follow a linear warmup. `wsd` (warmup, stable, decay) stays at the peak until the cooldown.
+    decay: Literal["rsqrt", "linear", "cosine", "inverse_square_root", "constant", "wsd"] = "rsqrt"
     # Largest root mean square of an update, before the learning rate; the paper's d.
     clipping_threshold: float = 1.0
 
     def __post_init__(self) -> None:
-        check_at_least(self, 0, "learning_rate", "warmup_steps")
+        super().__post_init__()
         check_at_least(self, 1e-6, "clipping_threshold")
 
 
 @dataclasses.dataclass(frozen=True)
-class Lamb:
+class Lamb(LearningRate):
     """LAMB (You et al. 2020, algorithm 2); the defaults are ALBERT's (Lan et al. 2020, sec. 4.1).
 
     Scale AdamW's update to the norm of each weight matrix, so that batches of thousands of rows can
-    take large steps. Biases and norms are not scaled. Linear warmup, then linear decay.
+    take large steps. Biases and norms are not scaled.
     """
-
-    decay: ClassVar[str] = "linear"
-    decay_steps: ClassVar[int] = 0
 
     learning_rate: float = 0.00176  # Peak of the learning rate.
     warmup_steps: int = 3_125  # [steps] Length of the linear warmup to the peak.
-    end_lr_ratio: float = 0.0  # Last learning rate, as a share of the peak.
     weight_decay: float = 0.01  # Weight decay; biases and norms are spared.
     beta1: float = 0.9  # Decay of the gradients' mean.
     beta2: float = 0.999  # Decay of the squared gradients' mean.
@@ -101,7 +124,7 @@ class Lamb:
     max_grad_norm: float = 1.0  # Global norm that clips gradients; 0: no clipping.
 
     def __post_init__(self) -> None:
-        check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio")
+        super().__post_init__()
         check_at_least(self, 0, "weight_decay", "beta1", "beta2", "max_grad_norm")
         check_moments(self)
 
