@@ -8,7 +8,7 @@ from data.objectives.masked_lm import MaskedLm
 from models.config.eurobert import EuroBertConfig
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.key_rules import Constant, Fixed, Key
+from pretrain.families.key_rules import Constant, Fixed, Key, read_rotary_base
 from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, map_linear, map_scores
 from pretrain.families.tensor_steps import add_prefix
 
@@ -74,14 +74,9 @@ def fill_older_keys(theirs: dict[str, Any]) -> dict[str, Any]:
     """
     theirs = dict(theirs)
     for key in ("rope_parameters", "rope_scaling"):
-        parameters = theirs.get(key) or {}
-        if not isinstance(parameters, dict):
-            raise ValueError(f"{key} is {parameters!r:.80}; expected an object")
-        kind = parameters.get("rope_type", "default")
-        if kind != "default":
-            raise ValueError(f"{key} has rope_type {kind!r}; only 'default' is supported")
-        if "rope_theta" in parameters:
-            theirs["rope_theta"] = parameters["rope_theta"]
+        base = read_rotary_base(key, theirs.get(key))
+        if base is not None:
+            theirs["rope_theta"] = base
     width, num_heads = theirs.get("hidden_size", 768), theirs.get("num_attention_heads", 12)
     head_width = theirs.get("head_dim")
     if head_width is not None and head_width * num_heads != width:

@@ -13,7 +13,7 @@ class Key(NamedTuple):
     """A field of ours under their key.
 
     absent: what an absent key means, or (their entries) -> that.
-    aliases: other keys that transformers reads as this one.
+    aliases: other keys that transformers, or the code that the authors released, reads as this one.
     """
 
     ours: str
@@ -58,6 +58,29 @@ AnyRule = TypeVar("AnyRule", Key, Fixed, Same, Constant)
 # Further names in transformers of the exact GELU, "gelu", and of its approximation, "gelu_new".
 EXACT_GELU = ("gelu_python",)
 TANH_GELU = ("gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate")
+
+
+def read_rotary_base(name: str, parameters: Any) -> Any:
+    """Return the base in the settings of rotary positions, as transformers reads them, or None.
+
+    Args:
+      name: the settings' key, for messages.
+      parameters: the settings; None without any.
+
+    Raises:
+      ValueError: they are no object, or of rotary positions with scaling.
+    """
+    if parameters is None:
+        return None
+    if not isinstance(parameters, dict):
+        raise ValueError(f"{name} is {parameters!r:.80}; expected an object")
+    kind = parameters.get("rope_type", parameters.get("type", "default"))  # the second is older
+    if kind != "default":
+        raise ValueError(
+            f"{name} has rope_type {kind!r:.80}; only 'default' is supported, rotary positions "
+            "without scaling"
+        )
+    return parameters.get("rope_theta")
 
 
 def select(rules: KeyRules, kind: type[AnyRule]) -> list[AnyRule]:

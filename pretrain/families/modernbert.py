@@ -9,7 +9,7 @@ from data.objectives.masked_lm import MaskedLm
 from models.config.modernbert import ModernBertConfig, ModernBertSizes
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.key_rules import EXACT_GELU, Fixed, Key
+from pretrain.families.key_rules import EXACT_GELU, Fixed, Key, read_rotary_base
 from pretrain.families.rules import (
     KERNEL,
     KERNEL_OUT,
@@ -144,21 +144,26 @@ def describe_settings(config: ModernBertSizes, vocabulary: Vocabulary) -> dict[s
 def fill_older_keys(theirs: dict[str, Any]) -> dict[str, Any]:
     """Return their configuration with the keys of transformers 4 for what 5 alone has written.
 
-    Where both are there, `rope_parameters` holds, as in transformers 5.
+    Where both are there, `rope_parameters` holds, and `rope_scaling` before it, as in
+    transformers 5.
+
+    Raises:
+      ValueError: rotary positions with scaling, or layers in another order.
     """
     theirs = dict(theirs)
-    for kind, parameters in (theirs.get("rope_parameters") or {}).items():
-        if kind not in KINDS or not isinstance(parameters, dict):
-            raise ValueError(
-                f"rope_parameters has {kind!r}; expected entries of {', '.join(KINDS)}"
-            )
-        if (rope_type := parameters.get("rope_type", "default")) != "default":
-            raise ValueError(
-                f"rope_parameters of {kind} have rope_type {rope_type!r}; only 'default' is "
-                "supported, rotary positions without scaling"
-            )
-        if "rope_theta" in parameters:
-            theirs[f"{KINDS[kind]}_rope_theta"] = parameters["rope_theta"]
+    parts, scaling = theirs.get("rope_parameters") or {}, theirs.get("rope_scaling")
+    if not isinstance(parts, dict):
+        raise ValueError(f"rope_parameters is {parts!r:.80}; expected an object")
+    if others := [kind for kind in parts if kind not in KINDS]:
+        raise ValueError(
+            f"rope_parameters has {others[0]!r}; expected entries of {', '.join(KINDS)}"
+        )
+    for kind, name in KINDS.items():
+        read = {f"rope_parameters.{kind}": parts.get(kind), "rope_scaling": scaling}
+        for key, parameters in read.items():
+            base = read_rotary_base(key, parameters)
+            if base is not None:
+                theirs[f"{name}_rope_theta"] = base
     types = theirs.get("layer_types")
     if types is None:
         return theirs

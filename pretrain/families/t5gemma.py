@@ -9,7 +9,7 @@ from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from models.config.t5gemma import T5GemmaConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
-from pretrain.families.key_rules import TANH_GELU, Fixed, Key, Same
+from pretrain.families.key_rules import TANH_GELU, Fixed, Key, Same, read_rotary_base
 from pretrain.families.rules import KERNEL_OUT, SAME, Index, Rules, map_scores
 from pretrain.families.tensor_steps import tie
 
@@ -170,14 +170,10 @@ def fill_parts(theirs: dict[str, Any]) -> dict[str, Any]:
         for key, absent in ABSENT.items():
             if theirs.get(f"{part}.{key}") is None:
                 theirs[f"{part}.{key}"] = absent
-        rotary = theirs.get(f"{part}.rope_parameters") or {}
-        if (kind := rotary.get("rope_type", "default")) != "default":
-            raise ValueError(
-                f"{part}.rope_parameters have rope_type {kind!r}; only 'default' is supported, "
-                "rotary positions without scaling"
-            )
-        if "rope_theta" in rotary:
-            theirs[f"{part}.rope_theta"] = rotary["rope_theta"]
+        for key in ("rope_parameters", "rope_scaling"):
+            base = read_rotary_base(f"{part}.{key}", theirs.get(f"{part}.{key}"))
+            if base is not None:
+                theirs[f"{part}.rope_theta"] = base
         types, depth = theirs.get(f"{part}.layer_types"), theirs[f"{part}.num_hidden_layers"]
         if types is not None and (
             type(depth) is not int or types != list_layer_types(min(depth, len(types) + 1))

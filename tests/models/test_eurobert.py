@@ -181,6 +181,7 @@ def test_keys_without_a_number_are_as_many_as_queries():
         (dict(rope_parameters={"rope_type": "yarn"}), "rope_type 'yarn'"),
         (dict(rope_parameters=[1]), "expected an object"),
         (dict(rope_scaling={"rope_type": "linear"}), "rope_type 'linear'"),
+        (dict(rope_scaling={"type": "dynamic"}), "rope_scaling has rope_type 'dynamic'"),
         (dict(head_dim=8), "head_dim is 8, with 6 heads in a width of 24"),
         (dict(mlp_bias=True), "mlp_bias is True"),
         (dict(attention_dropout=0.1), "attention_dropout is 0.1"),

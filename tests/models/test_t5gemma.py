@@ -144,6 +144,7 @@ def test_an_older_spelling_of_the_rotary_base_is_read():
             dict(rope_parameters={"rope_type": "yarn"}),
             "decoder.rope_p.* rope_type 'yarn'",
         ),
+        ("encoder", dict(rope_scaling={"type": "linear"}), "encoder.rope_scaling has .* 'linear'"),
         ("decoder", dict(hidden_activation="silu"), "decoder.hidden_activation is 'silu'"),
         ("decoder", dict(query_pre_attn_scalar=24), "decoder.query_pre_attn_scalar is 24"),
         ("decoder", dict(attn_logit_softcapping=None), "decoder.attn_logit_softcapping is null"),
