@@ -10,7 +10,7 @@ A smoke test, and one half of a cross-training.
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
 from models.config.modernbert_decoder import ModernBertDecoderConfig
-from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
+from pretrain.config import Checkpoint, Evaluate, Run, StableAdamW, Train
 
 
 def config() -> Run:
@@ -26,7 +26,7 @@ def config() -> Run:
             dropout=0.0,
         ),
         data=Data(store="runs/builtin_bytes", objective=CausalLm(length=64), batch_size=32),
-        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100),
+        optimizer=StableAdamW(learning_rate=1e-3, warmup_steps=100),
         train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),

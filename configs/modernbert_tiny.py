@@ -9,7 +9,7 @@ A smoke test, whose first and last layers are global; corpus and vocabulary as i
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
 from models.config.modernbert import ModernBertConfig
-from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
+from pretrain.config import Checkpoint, Evaluate, Run, StableAdamW, Train
 
 
 def config() -> Run:
@@ -29,7 +29,7 @@ def config() -> Run:
             objective=MaskedLm(length=16, max_predictions=5, mask_rate=0.3, rows="windows"),
             batch_size=128,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100),
+        optimizer=StableAdamW(learning_rate=1e-3, warmup_steps=100),
         train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),

@@ -28,8 +28,10 @@ from pretrain.settings import Evaluate as Evaluate
 from pretrain.settings import Guard as Guard
 from pretrain.settings import Lamb as Lamb
 from pretrain.settings import Limits as Limits
+from pretrain.settings import Lion as Lion
 from pretrain.settings import Mesh as Mesh
 from pretrain.settings import Optimizer as Optimizer
+from pretrain.settings import StableAdamW as StableAdamW
 from pretrain.settings import Train as Train
 from pretrain.settings.fields import list_dropped
 from pretrain.settings.overrides import (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import pathlib
 import re
+import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from models.config.base import ImageConfig, ModelConfig, WordEncoderConfig
 from models.config.heads import HeadedConfig
 from pretrain.cli.generated_page import make_marker, update_page
 from pretrain.run import Run
-from pretrain.settings import Adafactor, AdamW, Evaluate, Lamb, Mesh, Train
+from pretrain.settings import Evaluate, Mesh, Optimizer, Train
 from pretrain.settings.fields import FieldNote, list_field_notes, list_sections
 
 COMMAND = "describe --fields --page docs/configuration.md"
@@ -80,7 +81,7 @@ PAGES = (
         "optimizer",
         "Optimizers",
         "Sections of `optimizer`, each with its schedule.",
-        lambda kind: issubclass(kind, AdamW | Adafactor | Lamb),
+        lambda kind: kind in typing.get_args(Optimizer),
     ),
     FieldPage(
         "train",

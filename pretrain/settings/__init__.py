@@ -4,7 +4,14 @@ The comment at the end of a field's line, or above it, is its meaning, which `de
 docs/configuration.md print. It may begin with a unit in brackets.
 """
 
-from pretrain.settings.optimizers import Adafactor, AdamW, Lamb, Optimizer
+from pretrain.settings.optimizers import (
+    Adafactor,
+    AdamW,
+    Lamb,
+    Lion,
+    Optimizer,
+    StableAdamW,
+)
 from pretrain.settings.sections import (
     AttentionChoice,
     Checkpoint,
@@ -25,8 +32,10 @@ __all__ = [
     "Guard",
     "Lamb",
     "Limits",
+    "Lion",
     "Mesh",
     "Metric",
     "Optimizer",
+    "StableAdamW",
     "Train",
 ]

@@ -18,12 +18,18 @@ def check_moments(optimizer: Any) -> None:
     The correction of a mean divides by 1 - beta ** n. A parameter whose gradients are all 0, such
     as the embedding of a position after all rows, is divided by `epsilon` alone.
     """
-    for name in ("beta1", "beta2"):
+    check_betas(optimizer, "beta1", "beta2")
+    check_at_least(optimizer, LEAST_EPSILON, "epsilon")
+
+
+def check_betas(optimizer: Any, *names: str) -> None:
+    """Raise ConfigError unless the decays of means are at least 0 and below 1 in float32."""
+    check_at_least(optimizer, 0, *names)
+    for name in names:
         if not (beta := getattr(optimizer, name)) < LEAST_ONE:
             raise ConfigError(
                 f"{type(optimizer).__name__}.{name} is {beta}; it must be below 1 in float32"
             )
-    check_at_least(optimizer, LEAST_EPSILON, "epsilon")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +91,53 @@ class AdamW(LearningRate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 0, "weight_decay", "beta1", "beta2", "max_grad_norm")
+        check_at_least(self, 0, "weight_decay", "max_grad_norm")
         check_moments(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class StableAdamW(LearningRate):
+    """AdamW whose rate falls for a parameter with unusual gradients (Wortsman et al. 2023, sec. 3).
+
+    Where the root mean square of gradient / sqrt(second moment) over a parameter exceeds 1, it
+    divides the learning rate. This replaces the clipping of gradients. Defaults follow
+    ModernBERT-base (Warner et al. 2024).
+    """
+
+    learning_rate: float = 8e-4
+    weight_decay: float = 1e-5  # Weight decay; biases and norms are spared.
+    # An update at the peak removes the share `weight_decay` of a parameter; false: `weight_decay`
+    # times the learning rate, as AdamW does.
+    decoupled: bool = True
+    beta1: float = 0.9  # Decay of the gradients' mean.
+    beta2: float = 0.98  # Decay of the squared gradients' mean.
+    epsilon: float = 1e-6  # Added to the root that divides an update.
+    max_grad_norm: float = 0.0  # Global norm that clips gradients; 0: no clipping.
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 0, "weight_decay", "max_grad_norm")
+        check_moments(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lion(LearningRate):
+    """Lion (Chen et al. 2023): each update is the sign of a mean of gradients, with one moment.
+
+    The defaults are a tenth of AdamW's peak and ten times its weight decay, as the paper advises
+    (section 5).
+    """
+
+    learning_rate: float = 1e-5
+    weight_decay: float = 0.1  # Weight decay; biases and norms are spared.
+    beta1: float = 0.9  # Share of the moment in the mean whose sign is the update.
+    beta2: float = 0.99  # Decay of the moment, a mean of gradients.
+    max_grad_norm: float = 1.0  # Global norm that clips gradients; 0: no clipping.
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 0, "weight_decay", "max_grad_norm")
+        check_betas(self, "beta1", "beta2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +176,8 @@ class Lamb(LearningRate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 0, "weight_decay", "beta1", "beta2", "max_grad_norm")
+        check_at_least(self, 0, "weight_decay", "max_grad_norm")
         check_moments(self)
 
 
-Optimizer: TypeAlias = AdamW | Adafactor | Lamb
+Optimizer: TypeAlias = AdamW | Adafactor | Lamb | StableAdamW | Lion

@@ -14,7 +14,7 @@ import pytest
 
 from models import build
 from models.layers.ops import leave_unchanged
-from pretrain.config import Adafactor, Mesh
+from pretrain.config import Adafactor, Mesh, StableAdamW
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.mesh.gradient_exchange import (
     cast_params,
@@ -238,8 +238,13 @@ def test_scoring_words_in_parts_changes_nothing(
 
 
 @pytest.mark.more
-def test_adafactor_agrees_on_meshes(runs, random_batch):
-    run = dataclasses.replace(runs["t5"], optimizer=Adafactor())
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [("t5", Adafactor()), ("modernbert", StableAdamW(learning_rate=1e-3, warmup_steps=2))],
+    ids=["adafactor", "stableadamw"],
+)
+def test_another_optimizer_agrees_on_meshes(runs, random_batch, name, optimizer):
+    run = dataclasses.replace(runs[name], optimizer=optimizer)
     expected, _ = three_steps(run, random_batch)
     assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2), 4)[0], TOLERANCE)
 
