@@ -14,6 +14,7 @@ import pytest
 from pretrain.__main__ import VERBS
 from pretrain.cli.verbs import import_verb
 from pretrain.config import CONFIGS, SECTION_CLASSES, Run, load
+from pretrain.settings.grid import list_members
 from tests.docs_pages import (
     ROOT,
     RUN,
@@ -64,7 +65,10 @@ def test_a_command_that_is_shown_can_be_given(place, words):
     config = getattr(args, "config", None)  # describe --fields has none
     is_made_elsewhere = config and config.startswith("runs/")
     if hasattr(args, "overrides") and config and not is_made_elsewhere:
-        load(config, args.overrides)
+        for overrides in (
+            list_members(args.overrides).values() if verb == "sweep" else [args.overrides]
+        ):
+            load(config, overrides)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pretrain.api.pictures import Picture, draw_attention, draw_curves
     from pretrain.api.predicting import Predictor, predict
     from pretrain.api.preparing import prepare
+    from pretrain.api.sweeping import SweepResult, sweep
     from pretrain.api.training import RunResult, train
 
 silence_libraries()  # before TensorFlow and JAX are imported
@@ -42,6 +43,7 @@ FILES = {
     "pictures": ("Picture", "draw_attention", "draw_curves"),
     "predicting": ("Predictor", "predict"),
     "preparing": ("prepare",),
+    "sweeping": ("SweepResult", "sweep"),
     "training": ("RunResult", "train"),
 }
 FILE_OF = {name: file for file, names in FILES.items() for name in names}
@@ -50,6 +52,7 @@ __all__ = [
     "Picture",
     "Predictor",
     "RunResult",
+    "SweepResult",
     "draw_attention",
     "draw_curves",
     "evaluate",
@@ -62,6 +65,7 @@ __all__ = [
     "predict",
     "prepare",
     "push",
+    "sweep",
     "train",
 ]
 

@@ -12,7 +12,6 @@ needs all of them. With --restarts all are started again after one was killed or
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import socket
 import subprocess
@@ -22,9 +21,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pretrain.host.command import PACKAGE, PREFIX
-from pretrain.host.hiding import ROOT
-from pretrain.processes.process_identity import PARENT_VARIABLE
+from pretrain.processes.child_process import make_environment, make_words
 from pretrain.processes.restarts import Ending, list_heard_stops, supervise_restarts
 from pretrain.processes.watchdog import HUNG
 
@@ -111,24 +108,18 @@ def build_command(
     index: int, count: int, devices: int, port: int, argv: Sequence[str]
 ) -> dict[str, Any]:
     """Return the keyword arguments of `subprocess.Popen` for process `index`."""
-    environment = os.environ | {
+    environment = make_environment() | {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(devices),
         "CLOZE_CLUSTER": "jax",
         "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
         "JAX_NUM_PROCESSES": str(count),
         "JAX_PROCESS_ID": str(index),
-        "PYTHONUNBUFFERED": "1",
-        PARENT_VARIABLE: str(os.getpid()),
     }
     # All processes are on this machine: loopback is enough.
     environment.pop("JAX_COORDINATOR_BIND_ADDRESS", None)
-    if not PREFIX:  # a checkout, whose packages may be importable by its folder alone
-        paths = (str(ROOT), environment.get("PYTHONPATH"))
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return {
-        # -P: a json.py in the current folder is not executed.
-        "args": [sys.executable, "-P", "-m", PACKAGE, *argv],
+        "args": make_words(argv),
         "env": environment,
         "stdout": subprocess.PIPE,
         "stderr": subprocess.STDOUT,

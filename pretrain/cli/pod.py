@@ -14,6 +14,7 @@ from typing import Any
 from pretrain.cli.pod_manifest import (
     ON_SHARED_DISK,
     add_manifest_arguments,
+    list_sweep,
     make_manifest_request,
     refuse_manifest_flags,
     write_manifest,
@@ -207,10 +208,10 @@ def check_arguments(args: argparse.Namespace) -> None:
                 f"pod {args.action}: give the verb to run after two hyphens, e.g. -- train CONFIG "
                 "--workdir gs://bucket/run"
             )
-        args.variables = build_environment(find_workdir(args), args.env)
+        args.variables = build_environment(find_workdir(args.action, args.argv), args.env)
         check_verb(args.argv)
     elif args.action == "create" and args.argv:
-        find_workdir(args)
+        find_workdir(args.action, args.argv)
         check_verb(args.argv, looks_at_store=not args.dry_run)
     elif args.argv:
         raise ValueError(f"pod {args.action} takes no verb to run: {' '.join(args.argv)}")
@@ -231,10 +232,15 @@ def check_manifest(args: argparse.Namespace, given: set[str]) -> None:
             "--workdir gs://bucket/run"
         )
     is_shared = args.form in ON_SHARED_DISK
-    workdirs = list_workdirs(args.argv)
-    if not is_shared and args.argv[0] != "doctor":
-        find_workdir(args)
-    args.manifest = make_manifest_request(args, given, workdirs[-1] if workdirs else None)
+    verb, *words = args.argv
+    commands, folder = [args.argv], None
+    if verb == "sweep":
+        folder, commands = list_sweep(words)
+    for argv in commands:
+        if not is_shared and verb != "doctor":
+            find_workdir(args.action, argv)
+    workdirs = [folder] if folder else list_workdirs(args.argv)
+    args.manifest = make_manifest_request(args, given, workdirs[-1] if workdirs else None, commands)
     check_verb(args.argv, is_shared)
 
 
@@ -272,13 +278,13 @@ def make_request(args: argparse.Namespace) -> PodRequest:
     )
 
 
-def find_workdir(args: argparse.Namespace) -> str | None:
+def find_workdir(action: str, argv: Sequence[str]) -> str | None:
     """Return the --workdir of the verb to run if it is in a bucket, else None."""
-    found = list_workdirs(args.argv)
-    if args.action != "doctor" and (not found or not found[-1].startswith("gs://")):
+    found = list_workdirs(argv)
+    if action != "doctor" and (not found or not found[-1].startswith("gs://")):
         seen = f"--workdir {found[-1]}" if found else "no --workdir"
         raise ValueError(
-            f"pod {args.action}: {seen}; it must be gs://BUCKET/FOLDER, because the disks of a pod "
+            f"pod {action}: {seen}; it must be gs://BUCKET/FOLDER, because the disks of a pod "
             "are deleted with it and its workers share none"
         )
     return found[-1] if found and found[-1].startswith("gs://") else None

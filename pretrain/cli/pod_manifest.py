@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any
 
 from data.store.atomic import write_atomically
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.pod.manifests import FORMS
 from pretrain.pod.manifests.manifest_request import PROGRAM, ManifestRequest, check_texts
+from pretrain.settings.sweep_options import SweepOptions
+from pretrain.settings.verb_options import add_options, read_options
 
 # flag -> (type, help); each is None if it is not given.
 FLAGS: dict[str, tuple[Any, str]] = {
@@ -35,6 +38,7 @@ FLAGS_OF_FORM = {
 }
 FLAGS_OF_ALL_FORMS = {"name", "env", "form", "output", "overwrite"}
 ON_SHARED_DISK = ("slurm",)  # forms whose workdir need not be in a bucket
+OF_SWEEPS = ("jobset", "slurm")  # forms that start each member of a sweep
 
 
 def add_manifest_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,12 +70,17 @@ def refuse_manifest_flags(action: str, given: Set[str]) -> None:
 
 
 def make_manifest_request(
-    args: argparse.Namespace, given: Set[str], workdir: str | None
+    args: argparse.Namespace,
+    given: Set[str],
+    workdir: str | None,
+    commands: Sequence[Sequence[str]],
 ) -> ManifestRequest:
     """Return the request that the arguments describe.
 
     Args:
       given: the fields of `args` whose flags are given.
+      workdir: --workdir of the verb, or the folder of a sweep.
+      commands: what trains each member of a sweep; one command for any other verb.
 
     Raises:
       ValueError: if a flag is missing, superfluous or out of range.
@@ -95,8 +104,31 @@ def make_manifest_request(
     request = ManifestRequest(
         args.name, tuple(args.argv), workdir=workdir, variables=tuple(args.env), **values
     )
+    if args.argv[0] == "sweep":
+        if args.form not in OF_SWEEPS:
+            raise ValueError(
+                f"pod manifest --for {args.form} starts one run: a sweep needs --for "
+                f"{' or '.join(OF_SWEEPS)}"
+            )
+        request = dataclasses.replace(request, members=tuple(map(tuple, commands)))
     check_texts(request)
     return request
+
+
+def list_sweep(argv: Sequence[str]) -> tuple[str, list[list[str]]]:
+    """Return (folder, the command that trains each member) of the arguments of `sweep`.
+
+    Raises:
+      SystemExit: for invalid arguments, after printing why.
+      ValueError: they vary nothing, or choose what only a sweep on this machine does.
+    """
+    parser = argparse.ArgumentParser(prog="pod manifest -- sweep", allow_abbrev=False)
+    add_options(parser, SweepOptions)
+    given = parser.parse_intermixed_args(argv)
+    if given.export:
+        raise ValueError("--export: once all members have finished, export the best of them")
+    options = read_options(SweepOptions, argparse.Namespace(**vars(given) | {"jobs": 0}))
+    return options.folder, [*options.list_commands(options.list_members()).values()]
 
 
 def write_manifest(args: argparse.Namespace) -> int:

@@ -77,6 +77,11 @@ def check_here(argv: Sequence[str], is_shared: bool = False, looks_at_store: boo
     args = parse_arguments(verb, rest)
     if verb == "train":
         check_training(args, is_shared, looks_at_store)
+    if verb == "sweep":
+        from pretrain.cli.pod_manifest import list_sweep
+
+        for _, *words in list_sweep(rest)[1]:
+            check_training(parse_arguments("train", words), is_shared)
 
 
 def check_training(

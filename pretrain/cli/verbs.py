@@ -28,6 +28,7 @@ GROUPS = {
         "finetune": "fine-tune a pretrained model on GLUE or your own data",
         "import": "start a run from a Hugging Face model",
         "distil": "start a run that distils a trained model to a smaller one",
+        "sweep": "train with several values of some settings, and compare",
         "average": "average the last checkpoints of a run into a new run",
     },
     "Use": {

@@ -48,28 +48,10 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
     config.json. Nothing is left there. Of a remote path, network, rights of reading and bucket are
     checked.
     """
-    check_orbax_path(workdir)
+    check_place(workdir, "--workdir")
     if is_remote(workdir):
-        check_bucket(workdir)
         return
     path = pathlib.Path(os.path.abspath(workdir))
-    if link := next((place for place in (path, *path.parents) if is_dangling(place)), None):
-        raise ConfigError(
-            f"{link} is a link to {os.readlink(link)}, which is not there; make that folder, or "
-            "name another --workdir"
-        )
-    existing = next(parent for parent in (path, *path.parents) if parent.exists())
-    if not existing.is_dir():
-        raise ConfigError(
-            f"{existing} is a file, so {path} cannot be a run's folder; name another --workdir"
-        )
-    try:
-        tempfile.TemporaryFile(dir=existing, prefix=".cloze").close()
-    except OSError as error:
-        raise ConfigError(
-            f"{existing} cannot be written ({error.strerror}); name another --workdir, or change "
-            "its permissions"
-        ) from error
     check_special_files(path)
     if is_hugging_face_folder(epath.Path(path)):
         raise ConfigError(
@@ -78,7 +60,7 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
         )
     if (path / "config.json").exists():
         read_json(path / "config.json")
-    elif existing == path:
+    elif path.exists():
         foreign = sorted(child.name for child in path.iterdir() if not _is_expected(child))
         if foreign:
             raise ConfigError(
@@ -86,6 +68,36 @@ def check_workdir_path(workdir: str | os.PathLike[str]) -> None:
                 f"{', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}; name another "
                 "--workdir, new or empty"
             )
+
+
+def check_place(folder: str | os.PathLike[str], flag: str) -> None:
+    """Raise ConfigError for a path at which no folder can be made or written.
+
+    Args:
+      flag: names the path on the command line.
+    """
+    check_orbax_path(folder)
+    if is_remote(folder):
+        check_bucket(folder)
+        return
+    path = pathlib.Path(os.path.abspath(folder))
+    if link := next((place for place in (path, *path.parents) if is_dangling(place)), None):
+        raise ConfigError(
+            f"{link} is a link to {os.readlink(link)}, which is not there; make that folder, or "
+            f"name another {flag}"
+        )
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not existing.is_dir():
+        raise ConfigError(
+            f"{existing} is a file, so {path} cannot be a run's folder; name another {flag}"
+        )
+    try:
+        tempfile.TemporaryFile(dir=existing, prefix=".cloze").close()
+    except OSError as error:
+        raise ConfigError(
+            f"{existing} cannot be written ({error.strerror}); name another {flag}, or change "
+            "its permissions"
+        ) from error
 
 
 def is_dangling(path: pathlib.Path) -> bool:

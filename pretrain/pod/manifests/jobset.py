@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from pretrain.pod.manifests.manifest_request import ManifestRequest
@@ -35,11 +36,20 @@ def escape_dollars(text: str) -> str:
 
 
 def build_jobset(request: ManifestRequest) -> str:
-    """Return the manifest.
+    """Return the manifest: one JobSet, or one for each member of a sweep.
 
     Raises:
       ValueError: if the request lacks something, or its name is too long.
     """
+    runs = [
+        dataclasses.replace(request, name=f"{request.name}-{index}", argv=argv, members=())
+        for index, argv in enumerate(request.members)
+    ]
+    return "---\n".join(map(build_run, runs or [request]))
+
+
+def build_run(request: ManifestRequest) -> str:
+    """Return the manifest of one run. Raises as `build_jobset`."""
     tpu = parse_gke_type(request)
     longest = f"{request.name}-slice-{request.slices - 1}-{tpu.num_hosts - 1}"
     if len(longest) + SUFFIX > MAX_NAME:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 
 from pretrain.host.command import PREFIX
@@ -29,7 +30,9 @@ class ManifestRequest:
 
     Attributes:
       name: of the job, an RFC 1123 label.
-      workdir: --workdir of the verb, if it has one.
+      argv: the verb and its arguments.
+      members: of a sweep, the verb and the arguments that train each member; () for one run.
+      workdir: --workdir of the verb, if it has one; of a sweep its folder.
       variables: NAME=VALUE of each further environment variable.
       type: accelerator type, such as "v5p-32"; of SkyPilot also a GPU, such as "H100:8".
       topology: chips along each side of a slice; None for the type's.
@@ -44,6 +47,7 @@ class ManifestRequest:
 
     name: str
     argv: tuple[str, ...]
+    members: tuple[tuple[str, ...], ...] = ()
     workdir: str | None = None
     variables: tuple[str, ...] = ()
     type: str | None = None
@@ -97,7 +101,8 @@ class ManifestRequest:
 
 def check_texts(request: ManifestRequest) -> None:
     """Raise ValueError if a value cannot be written to any file."""
-    values = [*request.argv, *request.flags, *request.program]
+    words = itertools.chain(request.argv, *request.members)
+    values = [*words, *request.flags, *request.program]
     shown = {value: repr(value) for value in values}
     for name, value in parse_variables(request.variables).items():
         shown[value] = f"--env {name}=..."

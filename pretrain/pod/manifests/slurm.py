@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from pretrain.pod.manifests.manifest_request import ManifestRequest
 from pretrain.pod.manifests.shell_text import join_words, quote_word
@@ -10,7 +11,7 @@ from pretrain.pod.manifests.shell_text import join_words, quote_word
 TIME = re.compile(r"\d+|(\d+-)?\d{1,2}(:\d{2}){0,2}|\d+:\d{2}(:\d{2})?")
 
 SCRIPT = """\
-status=0
+{choice}status=0
 srun{srun} {command} || status=$?
 case "$status" in
   143) again=yes ;; # SIGTERM: the time limit is near, or the job is preempted
@@ -41,6 +42,7 @@ def build_slurm(request: ManifestRequest) -> str:
         "time": request.time,
         "signal": f"TERM@{request.grace}",
         "open-mode": "append",  # a requeued job continues its log
+        "array": f"0-{len(request.members) - 1}" if request.members else None,
     }
     lines = ["#!/usr/bin/env bash"]
     lines += [f"#SBATCH --{name}={value}" for name, value in directives.items() if value]
@@ -54,15 +56,26 @@ def build_slurm(request: ManifestRequest) -> str:
     # srun does not take the number of CPUs over from sbatch.
     cpus = [flag for flag in request.flags if re.match("--cpus-per-task=|-c", flag)]
     command = join_words([*request.program, *request.argv])
+    if request.members:
+        command = join_words(request.program) + ' "$@"'
     return (
         "\n".join(lines)
         + "\n"
         + SCRIPT.format(
             srun="".join(f" {quote_word(flag)}" for flag in cpus),
+            choice=choose_member(request.members),
             command=command,
             max_restarts=request.max_restarts,
         )
     )
+
+
+def choose_member(members: Sequence[Sequence[str]]) -> str:
+    """Return the lines in which a task of the array takes its command; "" for one run."""
+    if not members:
+        return ""
+    cases = [f"  {index}) set -- {join_words(words)} ;;\n" for index, words in enumerate(members)]
+    return f'case "$SLURM_ARRAY_TASK_ID" in\n{"".join(cases)}esac\n'
 
 
 def _quote_flag(flag: str) -> str:

@@ -244,6 +244,58 @@ def test_a_job_requeues_itself_where_the_run_resumes(
     assert (words == ["requeue", "7"]) == is_requeued
 
 
+# ---- a sweep -------------------------------------------------------------------------
+
+SWEEP = ["sweep", "bert_tiny", "--folder", "gs://bucket/s", "data.store=gs://bucket/a $(b) 'c"]
+RATES = "optimizer.learning_rate=1e-4,3e-4"
+
+
+def list_member(rate):
+    """Return the command of a member of SWEEP with RATES."""
+    workdir = f"gs://bucket/s/learning_rate={rate}"
+    return [
+        *("train", "bert_tiny", "--workdir", workdir, SWEEP[-1]),
+        f"optimizer.learning_rate={rate}",
+    ]
+
+
+def test_each_task_of_an_array_trains_its_member(capsys, bin_folder, tmp_path):
+    script = make_manifest(capsys, "slurm", verb=[*SWEEP, RATES])
+    assert "#SBATCH --array=0-1" in script.splitlines()
+    for task, rate in enumerate(("1e-4", "3e-4")):
+        _, (words, env) = run_bash(
+            script, tmp_path, SLURM_JOB_ID="7", SLURM_ARRAY_TASK_ID=str(task)
+        )
+        assert words == [".venv/bin/cloze", *list_member(rate)]
+        assert env["JAX_COMPILATION_CACHE_DIR"] == "gs://bucket/s/compiled"
+
+
+def test_a_manifest_has_a_jobset_for_each_member(capsys):
+    text = make_manifest(capsys, "jobset", verb=[*SWEEP, RATES, "--random", "2"])
+    jobsets = list(yaml.safe_load_all(text))
+    assert [jobset["metadata"]["name"] for jobset in jobsets] == ["bert-0", "bert-1"]
+    for jobset, rate in zip(jobsets, ("1e-4", "3e-4")):
+        job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+        (container,) = job["template"]["spec"]["containers"]
+        assert [expand_references(word, {}) for word in container["args"]] == list_member(rate)
+
+
+@pytest.mark.parametrize(
+    ("form", "words", "message"),
+    [
+        ("skypilot", [RATES], "starts one run: a sweep needs --for jobset or slurm"),
+        ("slurm", [], "needs a field with several values"),
+        ("slurm", [RATES, "--export", "best"], "--export: once all members have finished"),
+        ("slurm", [RATES.replace("rate", "rat")], "did you mean 'learning_rate'"),
+        ("jobset", [RATES, "--folder", "runs/s"], "must be gs://BUCKET/FOLDER"),
+    ],
+)
+def test_a_wrong_sweep_has_no_manifest(form, words, message, capsys):
+    words = ["manifest", "--for", form, "--name", "bert", *FORM_FLAGS[form], "--", *SWEEP, *words]
+    assert main(["pod", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
 # ---- SkyPilot ------------------------------------------------------------------------
 
 
