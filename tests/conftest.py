@@ -34,13 +34,14 @@ import dataclasses
 import functools
 import gc
 import pathlib
+import re
 import signal
 import sys
 
 import pytest
 
 from tests import draws, forks  # noqa: F401 - draws sets the profile of hypothesis
-from tests.tiers import mark_more
+from tests.tiers import is_left_out, mark_more
 
 # What a caller ignores (`nohup`, `command &` in a script), the processes of tests would ignore too.
 for number, handler in (
@@ -96,15 +97,43 @@ SLOW = (
 MORE = ("benchmarks",)
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Leave out, unread, the files of which the tier runs no test: importing all of them takes as
+    long as the fast tests.
+    """
+    if collection_path.suffix == ".py" and collection_path.name.startswith("test_"):
+        return is_left_out(find_marks(collection_path), config.option.markexpr) or None
+
+
+@functools.cache
+def find_marks(path):
+    """Return the markers that all tests of a file have: of its folder, and of a `pytestmark` in one
+    line; not `slow` if any test is marked as fast.
+    """
+    text = path.read_text()
+    line = re.search(r"^pytestmark = .*", text, re.M)
+    marks = set(re.findall(r"pytest\.mark\.(more|slow)\b", line[0] if line else ""))
+    marks |= {"more"} & find_folder_marks(path)
+    return marks if "pytest.mark.fast" in text else marks | find_folder_marks(path)
+
+
+@functools.cache
+def find_folder_marks(path):
+    """Return the markers that a file's folder gives its tests."""
+    folders = {"slow": SLOW, "more": MORE}
+    return {
+        mark
+        for mark, names in folders.items()
+        if any(path.is_relative_to(ROOT / "tests" / name) for name in names)
+    }
+
+
 def pytest_collection_modifyitems(config, items):
     mark_more(items, is_tier="not more" in config.option.markexpr)
-    slow, more = ([ROOT / "tests" / name for name in names] for names in (SLOW, MORE))
     for item in items:
-        if any(folder in item.path.parents for folder in more):
-            item.add_marker(pytest.mark.more)
-        is_below = any(folder in item.path.parents for folder in slow)
-        if is_below and not item.get_closest_marker("fast"):
-            item.add_marker(pytest.mark.slow)
+        for mark in find_folder_marks(item.path):
+            if mark == "more" or not item.get_closest_marker("fast"):
+                item.add_marker(mark)
     rank = {ROOT / "tests" / name: number for number, name in enumerate(LONGEST)}
     if gone := [str(path) for path in rank if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py: LONGEST names what is not there: {gone}")

@@ -10,7 +10,8 @@ import types
 
 import pytest
 
-from tests.tiers import mark_more
+from tests.conftest import find_marks
+from tests.tiers import is_left_out, mark_more
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -51,6 +52,20 @@ def test_a_promise_that_no_case_holds_is_named():
     with pytest.raises(pytest.UsageError, match=r"test_it: no case has .* held_by\('gpt2',\)"):
         mark_more([Item("bert", "gpt2"), Item("t5", "gpt2")], is_tier=True)
     mark_more([Item("bert", "gpt2")], is_tier=False)  # one case that was named on the command line
+
+
+def test_a_tier_reads_only_the_files_that_it_runs(tmp_path):
+    marks = find_marks(ROOT / "tests/benchmarks/papers/test_downstream.py")
+    assert "more" in marks and is_left_out(marks, "not slow and not more")
+    assert find_marks(ROOT / "tests/faults/test_two_writers.py") == {"slow"}
+    assert find_marks(ROOT / "tests/test_tiers.py") == set()
+    fast = find_marks(ROOT / "tests/pretrain/reporting/test_fonts.py")
+    assert not is_left_out(fast, "not slow and not more")
+    text = "pytestmark = [pytest.mark.more, pytest.mark.slow]\n"
+    (tmp_path / "test_it.py").write_text(text)
+    assert find_marks(tmp_path / "test_it.py") == {"more", "slow"}
+    assert is_left_out({"slow"}, "not slow and not more") and not is_left_out({"slow"}, "not more")
+    assert not is_left_out({"more"}, "") and not is_left_out({"fast"}, "not slow and not more")
 
 
 def test_each_guarantee_is_held_by_every_tier_but_the_fast_one():

@@ -27,3 +27,11 @@ def mark_more(items, is_tier):
             raise pytest.UsageError(f"{test}: no case has one of the names of held_by{names}")
         for case in further:
             case.add_marker(pytest.mark.more)
+
+
+def is_left_out(marks, markexpr):
+    """Return whether an expression of `-m` such as "not slow and not more" leaves out tests with
+    these markers.
+    """
+    parts = markexpr.split(" and ")
+    return any(f"not {mark}" in parts for mark in marks)
