@@ -24,7 +24,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_logits_are_those_of_transformers(settings):
     """Of each head, and their mean."""

@@ -125,6 +125,7 @@ def load_theirs(kind, described, tensors):
     return compute
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("num_key_heads", [4, 2])
 def test_logits_are_those_of_transformers(make, tiny_configs, num_key_heads):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
@@ -141,6 +142,7 @@ def test_logits_are_those_of_transformers(make, tiny_configs, num_key_heads):
     compare_logits(model, params, compute)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("pooling", ["bos", "mean", "late"])
 @pytest.mark.parametrize("head", [ClassifierConfig, TaggerConfig])
 def test_heads_are_those_of_transformers(tiny_configs, head, pooling):

@@ -35,7 +35,7 @@ def read_rows(model, params, token_ids, state=None, **inputs):
 # ---- an independent computation --------------------------------------------------
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @for_configs
 def test_logits_are_those_of_torch(make, config):
     torch = pytest.importorskip("torch")

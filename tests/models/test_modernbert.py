@@ -162,6 +162,7 @@ def load_tensors(theirs, tensors):
     theirs.tie_weights()
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("depth", [7, 6])
 def test_logits_are_those_of_transformers(make, tiny_configs, depth):
     """At lengths around the window and beyond, rows padded."""
@@ -184,6 +185,7 @@ def test_logits_are_those_of_transformers(make, tiny_configs, depth):
         np.testing.assert_allclose(np.asarray(ours)[valid], expected[valid], atol=1e-4)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("head", [ClassifierConfig, TaggerConfig, SpanReaderConfig, ChoiceConfig])
 def test_heads_are_those_of_transformers(tiny_configs, head, pooling):
@@ -225,6 +227,7 @@ def test_a_folder_of_either_spelling_is_read(era):
     assert CONVERTERS["modernbert"].from_hf_config(read) == config
 
 
+@pytest.mark.more
 def test_transformers_reads_both_spellings_alike():
     config = ModernBertConfig(**SIZES)
     theirs, described = write_theirs(config)

@@ -121,6 +121,7 @@ def make_theirs(described, tensors):
     return theirs
 
 
+@pytest.mark.more
 def test_logits_are_those_of_transformers(make, tiny_configs):
     """At lengths around the window and beyond, rows padded."""
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
@@ -139,6 +140,7 @@ def test_logits_are_those_of_transformers(make, tiny_configs):
         np.testing.assert_allclose(np.asarray(ours)[valid], output.logits.numpy()[valid], atol=1e-4)
 
 
+@pytest.mark.more
 def test_continuations_are_those_of_transformers(make, tiny_configs):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     config = dataclasses.replace(tiny_configs["modernbert_decoder"], window=8)
@@ -160,6 +162,7 @@ def test_continuations_are_those_of_transformers(make, tiny_configs):
     assert np.asarray(found)[0].tolist() == written[0, 12:].tolist()
 
 
+@pytest.mark.more
 def test_a_classifier_is_that_of_transformers(tiny_configs):
     """It reads the last token, through the head that pretraining has trained."""
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

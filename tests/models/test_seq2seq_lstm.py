@@ -331,7 +331,7 @@ def test_an_encoders_states_are_captured(small):
 # ---- torch -----------------------------------------------------------------------
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("direction", ["forward", "backward", "bidirectional"])
 def test_the_encoder_is_torchs(make, direction):
     """Two layers, packed sequences of three lengths: outputs and last states. Of a backward encoder

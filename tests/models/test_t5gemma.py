@@ -90,7 +90,7 @@ def pair(make):
         yield model, params, theirs
 
 
-@pytest.mark.held_by(2)
+@pytest.mark.more
 @pytest.mark.parametrize(("M", "L"), [(13, 60), (40, 7), (5, 4), (129, 130)])
 def test_logits_equal_theirs(pair, M, L):
     """Rows with padding, below and beyond the window of 6, in pairs and in blocks."""
@@ -118,6 +118,7 @@ def test_logits_equal_theirs(pair, M, L):
     assert np.abs(expected).max() > 2  # near the cap
 
 
+@pytest.mark.more
 def test_what_transformers_writes_is_read():
     """Its config.json leaves out what is a default of its parts."""
     theirs = write_theirs(CONFIG).config

@@ -42,7 +42,7 @@ def count_parameters(config):
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes["params"]))
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_logits_are_those_of_transformers(settings):
     pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
@@ -119,6 +119,7 @@ def test_patches_are_cut_and_nothing_is_lost():
     np.testing.assert_array_equal(patches[1, 5], x[1, 2:4, 4:6])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("image_size", [20, 8, 12])
 def test_positions_of_another_size_are_those_of_pytorch(image_size):
     """Of a larger image, a smaller one and the same one."""
@@ -141,6 +142,7 @@ def test_positions_of_another_size_are_those_of_pytorch(image_size):
     assert logits.shape == (3, 7)
 
 
+@pytest.mark.more
 def test_a_resized_model_is_that_of_transformers():
     """Theirs interpolates the positions while it reads a larger image."""
     pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")

@@ -142,7 +142,7 @@ def recur_in_torch(c, params, words):
     return pooled[c.pooling].numpy()
 
 
-@pytest.mark.held_by(2)
+@pytest.mark.more
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_row_is_that_of_torch(name):
     c = CONFIGS[name]

@@ -201,7 +201,7 @@ def report_first(lines, found, expected, theirs):
     assert not different, f"{len(different)} of {len(lines)}, such as {different[0]}"
 
 
-@pytest.mark.held_by(4)
+@pytest.mark.more
 @pytest.mark.slow
 def test_ids_are_those_of_auto_tokenizer(released, tmp_path):
     """In the folder, in one that transformers saved again, in a workdir, and after an export."""
@@ -258,6 +258,7 @@ def test_only_a_text_gets_a_space_in_front_not_each_sentence(kind, files, tmp_pa
     assert plain.fingerprint != vocabulary.fingerprint
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("switch", ["do_lower_case", "strip_accents", "tokenize_chinese_chars"])
 def test_a_switch_precedes_the_tokenizer_json_of_its_class(switch, files, tmp_path):
     """As in AutoTokenizer, tokenizer_config.json is right where the two contradict each other."""
@@ -272,6 +273,7 @@ def test_a_switch_precedes_the_tokenizer_json_of_its_class(switch, files, tmp_pa
     assert_same(vocabulary, "bert", open_auto(tmp_path / "b"), LINES)
 
 
+@pytest.mark.more
 def test_a_special_token_in_a_text_is_text_in_a_corpus_and_special_in_a_prediction(files, tmp_path):
     folder = write_folder(tmp_path / "theirs", files, "roberta", tokenizer_config={})
     vocabulary, theirs = read_vocabulary(folder), open_auto(folder)
@@ -347,6 +349,7 @@ def test_settings_that_cannot_be_followed_are_refused(case, files, tmp_path):
     assert str(folder) in str(caught.value)
 
 
+@pytest.mark.more
 def test_a_normalizer_that_contradicts_the_settings_is_refused(files, tmp_path):
     roles = {"unk_token": "[UNK]", "pad_token": "[PAD]"}
     folder = write_folder(tmp_path / "theirs", files, "albert", tokenizer_config=roles)

@@ -121,6 +121,7 @@ def test_word_bpe_is_preserved(word_bpe, tmp_path):
         read_vocabulary(tmp_path / "vocab.json")
 
 
+@pytest.mark.more
 def test_word_bpe_is_that_of_transformers(word_bpe):
     """Ids equal `OpenAIGPTTokenizer`'s for the same two files, unusual characters included."""
     transformers = pytest.importorskip("transformers", reason="the peers extra is not installed")
@@ -236,6 +237,7 @@ def test_t5s_ids_are_the_golden_ones(corpora):
     assert vocabulary.size == 32100 and vocabulary.sentinels == tuple(range(32099, 31999, -1))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 def test_ids_are_those_of_transformers(corpora, name, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the peers extra is not installed")
@@ -263,6 +265,7 @@ def test_ids_are_those_of_transformers(corpora, name, tmp_path):
     assert theirs.vocab_size <= vocabulary.size == len(theirs)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
 def test_a_folder_that_transformers_saved_is_the_same_vocabulary(corpora, name, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the peers extra is not installed")

@@ -51,7 +51,7 @@ def fit_config(name, tiny, vocabularies):
     raise AssertionError(f"no vocabulary has the tokens of {name}")
 
 
-@pytest.mark.held_by("bert", "gpt2", "t5")
+@pytest.mark.more
 @pytest.mark.parametrize(("name", "head"), [*UNHEADED, *EXPORTED], ids=lambda x: x and name_pair(x))
 def test_the_advised_class_opens_the_folder(name, head, make, tiny_configs, vocabularies, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")

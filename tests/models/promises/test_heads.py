@@ -73,7 +73,7 @@ def test_a_head_goes_there_and_comes_back(name, head, tiny_configs):
             np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.held_by("bert", "gpt2")
+@pytest.mark.more
 @pytest.mark.parametrize(("name", "head"), EXPORTED, ids=name_pair)
 def test_transformers_has_the_same_tensors(name, head, tiny_configs):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

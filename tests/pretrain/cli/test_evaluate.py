@@ -41,6 +41,7 @@ def evaluate(workdir, capsys, *words):
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.more
 def test_scores_are_those_of_the_exported_model_with_each_token_once(workdir, tmp_path, capsys):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -252,7 +252,7 @@ def make_torch_tensors(**arrays):
     }
 
 
-@pytest.mark.held_by(3)
+@pytest.mark.more
 def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     import torch
 
@@ -338,6 +338,7 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     np.testing.assert_allclose(loss, theirs.loss, atol=1e-5)
 
 
+@pytest.mark.more
 def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
     """A class with fewer parts loads its own; the unused names are whole heads, and none is
     missing.
@@ -356,7 +357,7 @@ def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
     )
 
 
-@pytest.mark.held_by(3)
+@pytest.mark.more
 def test_a_folder_saved_again_by_transformers_is_imported(exported, transformers, tmp_path):
     config, params, vocabulary, folder = exported
     kinds = {
@@ -381,6 +382,7 @@ def test_a_folder_saved_again_by_transformers_is_imported(exported, transformers
     assert opened.vocabulary.pieces == vocabulary.pieces
 
 
+@pytest.mark.more
 def test_in_parts(vocabularies, transformers, tmp_path, monkeypatch):
     monkeypatch.setattr(read_write, "write_tensors", partial(write_tensors, limit=9000))
     write_model(tmp_path / "x", BERT, make_noisy_params(BERT), vocabularies["bert"])
@@ -388,7 +390,7 @@ def test_in_parts(vocabularies, transformers, tmp_path, monkeypatch):
     load_model(transformers.BertForPreTraining, tmp_path / "x")
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
 def test_fill_mask(vocabularies, transformers, tmp_path, name):
     vocabulary = vocabularies[name]
@@ -398,6 +400,7 @@ def test_fill_mask(vocabularies, transformers, tmp_path, name):
     assert len(answers) == 3 and all(answer["token"] < CONFIGS[name].vocab for answer in answers)
 
 
+@pytest.mark.more
 def test_generate(vocabularies, transformers, tmp_path):
     from models.generation.decoding import generate
 
@@ -420,6 +423,7 @@ def test_generate(vocabularies, transformers, tmp_path):
         assert (ours[:, theirs.shape[1] :] == 0).all()
 
 
+@pytest.mark.more
 def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, tmp_path):
     """`predict` generates the same in rows of different lengths: the tokenizer of the folder ends
     each text.
@@ -460,6 +464,7 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
     assert rows == tokenizer(texts)["input_ids"] and all(row[-1] == vocabulary.eos for row in rows)
 
 
+@pytest.mark.more
 def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):
     """GPT and GPT-2, with the tokenizer of the folder and by `predict`; both leave out ids without
     a token.

@@ -355,6 +355,7 @@ def test_rows_written_together_are_written_as_alone(t5):
 # ---- with torch -----------------------------------------------------------------
 
 
+@pytest.mark.more
 def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
     pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")

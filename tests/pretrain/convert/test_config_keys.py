@@ -21,6 +21,7 @@ from pretrain.publish.lost_rates import list_lost_rates
 from tests.pretrain.finetune.encoders import make_decoders, make_encoders
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+pytestmark = pytest.mark.more
 transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
 
 UNKNOWN = {  # what their configuration needs, of model types that transformers does not have

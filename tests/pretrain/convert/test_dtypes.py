@@ -86,6 +86,7 @@ def test_values_that_are_not_finite_stay_so_where_they_are_allowed():
     assert not tensors
 
 
+@pytest.mark.more
 def test_transformers_opens_them_in_their_type(folders):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -101,7 +101,7 @@ def test_an_export_is_unchanged(tmp_path, name):
     check_pinned("export", name, hash_files(tmp_path / "out"))
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 def test_transformers_reads_the_processor_and_computes_the_same(exported):
     """Of an image file that is resized and cropped; the resized image is Pillow's."""
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
@@ -138,6 +138,7 @@ def test_transformers_reads_the_processor_and_computes_the_same(exported):
     np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.more
 def test_the_lines_of_the_card_name_a_class(exported, tmp_path, monkeypatch, capsys):
     pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     folder, config, _ = exported
@@ -261,6 +262,7 @@ def test_images_are_framed_as_the_processor_frames_them(vit_folder, entries, cro
     assert read_crop_ratio(content, opened.config) == crop_ratio
 
 
+@pytest.mark.more
 def test_a_squashed_image_has_the_pixels_of_transformers(vit_folder):
     pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
     import transformers

@@ -139,6 +139,7 @@ def test_22_layers_are_one_and_seven_times_three(stacked):
     assert report == ImportReport((), ())
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_every_tensor_of_transformers_modernbert_has_a_rule():
     """ModernBERT's own names and shapes survive a round trip bit for bit, and its fused layers

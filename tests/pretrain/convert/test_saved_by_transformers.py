@@ -14,6 +14,7 @@ from pretrain.convert.tokenizer import build_tokenizer, write_tokenizer
 from tests.pretrain.finetune.encoders import trained_vocabularies
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+pytestmark = pytest.mark.more
 transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
 transformers.utils.logging.disable_progress_bar()
 

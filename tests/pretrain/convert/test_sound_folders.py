@@ -100,6 +100,7 @@ def test_a_bare_marian_is_imported(vocabularies, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, found, params)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["DistilBertModel", "BartModel"])
 def test_a_bare_model_that_transformers_saved_computes_the_same(name, vocabularies, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
@@ -230,6 +231,7 @@ def test_an_activation_may_have_another_name(name, key, value, tmp_path):
     assert open_model(tmp_path / "theirs").config == open_model(GOLDENS / name).config
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("names", "ours"), [(EXACT_GELU, gelu), (TANH_GELU, gelu_tanh)], ids=["exact", "tanh"]
 )

@@ -93,7 +93,7 @@ def test_what_an_export_did_not_write_is_refused(exported, tmp_path, found):
         read_vocabulary(tmp_path)
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 def test_transformers_pads_a_batch_and_gives_the_vocabulary_back(exported, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     folder, model, vocabulary, expected = exported
@@ -110,7 +110,7 @@ def test_transformers_pads_a_batch_and_gives_the_vocabulary_back(exported, tmp_p
     assert [getattr(again, role) for role in ROLES] == [getattr(vocabulary, role) for role in ROLES]
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 def test_a_decoder_is_fine_tuned_by_transformers(exported):
     """It reads the last token that is no padding."""
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

@@ -416,6 +416,7 @@ def test_other_settings_of_sentencepiece(lines):
 # ---- with transformers ----------------------------------------------------------
 
 
+@pytest.mark.more
 def test_auto_tokenizer(exported, lines, tmp_path):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     name, family, vocabulary, folder = exported
@@ -431,6 +432,7 @@ def test_auto_tokenizer(exported, lines, tmp_path):
     assert [again(line, add_special_tokens=False)["input_ids"] for line in lines] == ours
 
 
+@pytest.mark.more
 def test_goldens_equal_what_their_script_makes(tmp_path):
     """The committed goldens still agree with the installed transformers."""
     pytest.importorskip("transformers", reason="the extra `peers` is not installed")

@@ -70,7 +70,7 @@ def test_import_is_the_inverse_of_export(exported):
     assert run.evaluate.metrics == ("accuracy",)
 
 
-@pytest.mark.held_by(2)
+@pytest.mark.more
 def test_a_classifier_of_transformers_is_imported(exported, tmp_path):
     pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
@@ -87,6 +87,7 @@ def test_a_classifier_of_transformers_is_imported(exported, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params, again)
 
 
+@pytest.mark.more
 def test_it_predicts_as_transformers_and_continues_training(vocabularies, tmp_path, capsys):
     model = ClassifierConfig(
         encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.0), labels=LABELS

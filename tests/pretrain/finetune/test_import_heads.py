@@ -105,7 +105,7 @@ def make_inputs(kind):
     return ids, valid.copy(), (valid & (np.arange(7) > 3)).astype(np.int32)
 
 
-@pytest.mark.held_by(3)
+@pytest.mark.more
 def test_what_transformers_saved_computes_the_same_and_is_given_back(exported, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")

@@ -135,7 +135,7 @@ def test_long_pairs_are_shortened_before_they_are_cut(name, vocabularies):
     assert len(made.encode(*shorten_pair(made, tuple(long), 16)).overflowing) < 100
 
 
-@pytest.mark.held_by(2)
+@pytest.mark.more
 @pytest.mark.parametrize("name", ENCODERS)
 def test_transformers_predicts_the_same(name, vocabularies, tmp_path, capsys):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

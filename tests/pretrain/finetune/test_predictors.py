@@ -44,7 +44,7 @@ def load_peer(trained, folder, auto):
     return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("name", ENCODERS)
 def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, monkeypatch):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
@@ -97,7 +97,7 @@ def test_a_tagger_learns_with_the_token_types_of_its_batches():
     assert set(select(batch)) == {"token_ids", "attention_mask"}
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("name", ENCODERS)
 def test_choices_are_those_of_transformers(name, vocabularies, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

@@ -460,7 +460,7 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
             )
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("name", ENCODERS)
 def test_transformers_predicts_the_same(name, vocabularies, tmp_path):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")

@@ -161,6 +161,7 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
     assert "other.jsonl:1: the label '3' is not one of '0', '1'" in capsys.readouterr().err
 
 
+@pytest.mark.more
 def test_transformers_writes_the_same(tuned, tmp_path, capsys):
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")

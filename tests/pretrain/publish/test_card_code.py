@@ -16,6 +16,7 @@ from tests.pretrain.finetune.encoders import draw_params, make_encoders, trained
 from tests.tiny import fit_sizes
 
 
+@pytest.mark.more
 def test_the_code_of_an_xlnet_fills_a_gap(tmp_path, capsys):
     pytest.importorskip("torch", reason="the extra `peers` is not installed")
     pytest.importorskip("transformers", reason="the extra `peers` is not installed")

@@ -157,7 +157,7 @@ def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
     jax.tree.map(np.testing.assert_array_equal, again, {part: params[part] for part in again})
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more
 @pytest.mark.parametrize("wide", [False, True])
 def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_imported(
     exported, params, vocabulary, tmp_path, wide

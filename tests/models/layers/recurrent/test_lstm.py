@@ -95,6 +95,7 @@ def test_the_state_is_float32_in_bfloat16():
     assert {leaf.dtype for leaf in jax.tree.leaves(state)} == {jnp.dtype(jnp.float32)}
 
 
+@pytest.mark.more
 @pytest.mark.filterwarnings("ignore:LSTM with projections:UserWarning")
 @pytest.mark.parametrize("projection", [None, H])
 def test_outputs_and_gradients_are_those_of_torch(projection):

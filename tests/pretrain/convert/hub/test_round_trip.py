@@ -70,6 +70,7 @@ def test_a_push_names_the_rates_that_it_loses(hub, imported, monkeypatch, capsys
         assert capsys.readouterr().out.count("model.x=0.5 is lost\n") == expected
 
 
+@pytest.mark.more
 def test_a_stranger_loads_it_with_transformers(hub, exported, tmp_path):
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("torch")
