@@ -29,6 +29,7 @@ NEEDS = {
 }
 LOAD = pretrain.config.load
 STEPS = 2  # of each command that trains
+ENDS = ("train.steps=", "train.stop_at_step=")  # of a run; another end is another phase
 SHORT = ("data.batch_size=8", "evaluate.every=2", "evaluate.samples=0", "checkpoint.every=2")
 SHORT += ("optimizer.warmup_steps=1",)
 SIZES = ("train.stop_at_step=0", "model.width=32", "model.mlp=64", "model.num_heads=2")
@@ -50,7 +51,7 @@ BY_VERB = {
     "inspect": ("--batches", "2", "data.batch_size=8"),
     "finetune": (f"train.steps={STEPS}", *SHORT),
 }
-trained: dict[str, list[str]] = {}  # {workdir: the values of train.steps of its commands}
+trained: dict[str, list[str]] = {}  # {workdir: where its commands end, in their own words}
 
 
 def list_small(config: str) -> tuple[str, ...]:
@@ -70,9 +71,10 @@ def shrink(verb: str, words: list[str]) -> list[str]:
     if verb in ("train", "distil"):
         if "--profile" in words:
             words[words.index("--profile") + 1] = f"1:{STEPS}"
-        given = [word for word in words if word.startswith("train.steps=")]
+        end = " ".join(word for word in words if word.startswith(ENDS))
         seen = trained.setdefault(words[words.index("--workdir") + 1], [])
-        seen.extend(one for one in given or ["the configuration's"] if one not in seen)
+        if end not in seen:
+            seen.append(end)
         larger = LARGER if "--tile" in words else ()
         return [*words, *list_small(words[0]), *larger, f"train.steps={STEPS * len(seen)}"]
     if verb == "prepare":
