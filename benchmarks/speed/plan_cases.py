@@ -50,6 +50,7 @@ PLANS = (
     Plan("ettin_32m", "v5p:4x4x4", "train.microbatches=3"),
     Plan("ettin_68m", "v5p:4x4x4", "train.microbatches=6"),
     Plan("modernbert_base", "v5p:4x4x4", "train.microbatches=9"),
+    Plan("modernbert_base", "v5e:16x16", "train.microbatches=3"),
     Plan("modernbert_large", "v5p:4x4x4", "train.microbatches=11"),
     Plan("ettin_1b", "v5p:4x4x4", "train.microbatches=9"),
     Plan("ettin_decoder_150m", "v5p:4x4x4", "train.microbatches=9"),
