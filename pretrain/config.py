@@ -30,6 +30,7 @@ from pretrain.settings import Lamb as Lamb
 from pretrain.settings import Limits as Limits
 from pretrain.settings import Lion as Lion
 from pretrain.settings import Mesh as Mesh
+from pretrain.settings import Muon as Muon
 from pretrain.settings import Optimizer as Optimizer
 from pretrain.settings import StableAdamW as StableAdamW
 from pretrain.settings import Train as Train

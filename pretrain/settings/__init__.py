@@ -9,6 +9,7 @@ from pretrain.settings.optimizers import (
     AdamW,
     Lamb,
     Lion,
+    Muon,
     Optimizer,
     StableAdamW,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Lion",
     "Mesh",
     "Metric",
+    "Muon",
     "Optimizer",
     "StableAdamW",
     "Train",

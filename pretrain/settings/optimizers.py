@@ -141,6 +141,36 @@ class Lion(LearningRate):
 
 
 @dataclasses.dataclass(frozen=True)
+class Muon(LearningRate):
+    """Muon (Jordan et al. 2024) for the matrices of attention and MLPs, AdamW for all else.
+
+    The update of a matrix is its momentum, orthogonalized by Newton-Schulz iterations, layer by
+    layer. Tables, norms, biases, convolutions and heads have AdamW's updates. Learning rates of
+    AdamW carry over (Liu et al. 2025, section 2.2, whose weight decay is the default).
+    """
+
+    weight_decay: float = 0.1  # Weight decay; biases and norms are spared.
+    momentum: float = 0.95  # Decay of the gradients' mean of a matrix; Nesterov's.
+    newton_schulz_steps: int = 5  # Iterations that make a matrix nearly orthogonal.
+    # Root mean square of a matrix' update before the learning rate; 0.2 is about AdamW's. 0: an
+    # orthogonal matrix times sqrt(max(1, outputs / inputs)), as Jordan's.
+    consistent_rms: float = 0.2
+    # Queries, keys, values and outputs of each head are matrices; false: all heads' are one.
+    per_head: bool = True
+    beta1: float = 0.9  # Decay of the gradients' mean.
+    beta2: float = 0.999  # Decay of the squared gradients' mean.
+    epsilon: float = 1e-6  # Added to the root that divides an update.
+    max_grad_norm: float = 1.0  # Global norm that clips gradients; 0: no clipping.
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 0, "weight_decay", "consistent_rms", "max_grad_norm")
+        check_at_least(self, 1, "newton_schulz_steps")
+        check_betas(self, "momentum")
+        check_moments(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class Adafactor(LearningRate):
     """Adafactor (Shazeer and Stern 2018) as in T5: updates are relative to the parameters' size."""
 
@@ -180,4 +210,4 @@ class Lamb(LearningRate):
         check_moments(self)
 
 
-Optimizer: TypeAlias = AdamW | Adafactor | Lamb | StableAdamW | Lion
+Optimizer: TypeAlias = AdamW | Adafactor | Lamb | StableAdamW | Lion | Muon

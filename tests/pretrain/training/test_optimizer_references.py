@@ -1,20 +1,26 @@
 """Optimizers of today against NumPy for 20 steps, on stacks of layers, and on meshes."""
 
+import re
 import typing
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import optax.contrib
 import pytest
 
+from models import build
 from pretrain import settings as schema
-from pretrain.config import Lion, Mesh, StableAdamW
+from pretrain.config import Lion, Mesh, Muon, StableAdamW
 from pretrain.mesh.sharding import format_path, make_mesh, make_state_shardings
-from pretrain.training.optimizers import make_optimizer
-from pretrain.training.optimizers.transforms import is_decayed
+from pretrain.settings.overrides import ConfigError
+from pretrain.training.optimizers import allow_promotion, make_optimizer
+from pretrain.training.optimizers.muon import label_params
+from pretrain.training.optimizers.transforms import is_decayed, make_weight_decay_mask
 from pretrain.training.schedules import make_learning_rate
-from pretrain.training.state import create_state
+from pretrain.training.state import create_state, init_params
 
 SHAPES = {
     "encoder/layers/attention/query/kernel": (3, 16, 2, 8),
@@ -141,7 +147,85 @@ def test_lion_is_its_formula():
     assert_is_reference(config, step_lion)
 
 
-@pytest.mark.held_by("StableAdamW", "Lion")
+def cut_matrices(leaves, per_head):
+    """Return {path: matrix} of kernels of attention and MLPs, and {path: rest}, of single layers."""
+    matrices, rest = {}, {}
+    for path, leaf in unroll(leaves).items():
+        leaf = np.asarray(leaf)
+        if not re.search("(attention|mlp)/.*kernel", path):
+            rest[path] = leaf
+        elif "mlp" in path:
+            matrices[path] = leaf
+        elif not per_head:  # [D, H, K] or [H, K, D]
+            rows = leaf.shape[0] if "query" in path else -1
+            matrices[path] = leaf.reshape(rows, leaf.shape[-1] if rows < 0 else -1)
+        else:
+            heads = np.moveaxis(leaf, 1 if "query" in path else 0, 0)
+            matrices |= {f"{path}/{head}": matrix for head, matrix in enumerate(heads)}
+    return matrices, rest
+
+
+@pytest.mark.held_by("heads")
+@pytest.mark.parametrize(
+    ("per_head", "rms"), [(True, 0.2), (False, 0.0)], ids=["heads", "whole and by shape"]
+)
+def test_muon_is_optax_of_flat_matrices(per_head, rms):
+    """Matrices of two dimensions under optax's own rule, and the rest under AdamW."""
+    config = Muon(
+        learning_rate=0.02,
+        warmup_steps=5,
+        consistent_rms=rms,
+        per_head=per_head,
+        weight_decay=0.5,
+        max_grad_norm=0.0,
+    )
+    rng, rate = np.random.default_rng(0), make_learning_rate(config, STEPS)
+    weights = draw(rng)
+    gradients = [draw(rng, step) for step in range(STEPS)]
+    peers = (
+        optax.contrib.muon(rate, weight_decay=0.5, consistent_rms=rms or None),
+        optax.adamw(rate, eps=1e-6, weight_decay=0.5, mask=make_weight_decay_mask),
+    )
+    first, *steps = (cut_matrices(leaves, per_head) for leaves in (weights, *gradients))
+    expected = {}
+    for i, peer in enumerate(peers):
+        expected |= train(allow_promotion(peer), first[i], [step[i] for step in steps])
+    for place in (lambda leaves: leaves, unroll):
+        placed = [place(grads) for grads in gradients]
+        matrices, rest = cut_matrices(
+            train(make_optimizer(config, STEPS), place(weights), placed), per_head
+        )
+        assert matrices and rest and (matrices | rest).keys() == expected.keys()
+        for path, leaf in (matrices | rest).items():
+            moved = np.abs(expected[path] - (first[0] | first[1])[path]).max()
+            np.testing.assert_allclose(leaf, expected[path], atol=2e-4 * moved, err_msg=path)
+
+
+def test_muon_takes_no_table_no_head_and_no_vector(runs):
+    """The matrices of a BERT are the kernels of its attention and its MLPs."""
+    taken = []
+    for name in ("bert_pairs", "bert_unrolled"):
+        run = runs[name]
+        params = jax.eval_shape(
+            partial(init_params, build(run.model), run.data.objective, run.train.seed)
+        )
+        labels = flatten(label_params(params))
+        taken.append({path.rpartition("/encoder/")[2] for path in labels if labels[path] == "muon"})
+    ends = [f"attention/{part}/kernel" for part in ("query", "key", "value", "out")]
+    ends += ["mlp/up/kernel", "mlp/down/kernel"]
+    assert taken[0] == {f"layers/{end}" for end in ends}
+    assert {path.partition("/")[2] for path in taken[1]} == {*ends}
+
+
+def test_muon_refuses_a_model_without_matrices():
+    params = make_tree({"encoder/layers/input/kernel": np.ones((3, 16, 64)), "mlm_head/bias": [0]})
+    with pytest.raises(
+        ConfigError, match="optimizer=muon: no trained parameter .* optimizer=adamw"
+    ):
+        make_optimizer(Muon(), STEPS).init(params)
+
+
+@pytest.mark.held_by("StableAdamW", "Lion", "Muon")
 @pytest.mark.parametrize("kind", typing.get_args(schema.Optimizer), ids=lambda kind: kind.__name__)
 def test_an_optimizer_is_the_same_on_a_mesh(kind):
     """Parameters, moments and gradients over fsdp and model; five updates."""
