@@ -76,7 +76,11 @@ def shrink(verb: str, words: list[str]) -> list[str]:
         if end not in seen:
             seen.append(end)
         larger = LARGER if "--tile" in words else ()
-        return [*words, *list_small(words[0]), *larger, f"train.steps={STEPS * len(seen)}"]
+        steps = STEPS * len(seen)
+        if "--with-optimizer" in words:  # a branch goes on after the steps of its run
+            words[words.index("--step") + 1] = str(STEPS)
+            steps, larger = steps + STEPS, ("optimizer.cooldown_steps=1",)
+        return [*words, *list_small(words[0]), *larger, f"train.steps={steps}"]
     if verb == "prepare":
         words = ["builtin.txt" if word == "builtin" else word for word in words]
         if "builtin.txt" in words and "--document" not in words:

@@ -119,6 +119,15 @@ class TrainOptions(MonitoringOptions):
         converter=format_optional,
         metavar="PLACE",
     )
+    step: int | None = option(
+        "with --from: begin with the checkpoint of this step of a run (default: the newest)",
+        default=None,
+    )
+    with_optimizer: bool = option(
+        "with --from: branch off a run, with its optimizer, its count of steps and the rows that "
+        "it has not read (docs/training.md)",
+        default=False,
+    )
     tile: bool = option(
         "with --from: begin a larger model with the tiled weights of a smaller one "
         "(docs/modern_encoders.md)",
@@ -145,10 +154,15 @@ class TrainOptions(MonitoringOptions):
     )
 
     def check(self) -> None:
-        """Raise ValueError for --tile without --from."""
+        """Raise ValueError for an option of --from without it, or for two that exclude another."""
         super().check()
         if self.tile and not self.pretrained:
             raise ValueError("--tile: name the smaller model by --from")
+        if not self.pretrained and (self.with_optimizer or self.step is not None):
+            flag = "--with-optimizer" if self.with_optimizer else "--step"
+            raise ValueError(f"{flag}: name the run to begin with by --from")
+        if self.tile and self.with_optimizer:
+            raise ValueError("--with-optimizer: tiled weights have no optimizer; leave one out")
 
 
 @takes(TrainOptions)
@@ -200,6 +214,8 @@ def run_training(
             run,
             workdir,
             options.pretrained,
+            step=options.step,
+            with_optimizer=options.with_optimizer,
             tile=options.tile,
             keeps_vocab=keeps_vocab,
             source=options.source,

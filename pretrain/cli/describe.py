@@ -29,6 +29,7 @@ from pretrain.settings.fields import (
 )
 from pretrain.settings.overrides import ConfigError
 from pretrain.settings.verb_options import CONFIG_HELP
+from pretrain.workdir.workdir import Workdir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print_recipe(find_file(args.config))
     print(f"{args.config}: {type(run.model).__name__}, {run.data.objective.name}")
+    if origin := find_origin(args.config):
+        print(f"  begun with {origin}")
     print(f"  {'parameters':<28}{facts['parameters']:>20,}")
     for module, size in facts["parameters_by_part"].items():
         print(f"    {module:<26}{size:>20,}")
@@ -104,6 +107,12 @@ def run(args: argparse.Namespace) -> int:
     print("\n" + "\n".join(format_tree(run)))
     print("\n`describe --fields` and docs/configuration.md explain each key.")
     return 0
+
+
+def find_origin(config: str) -> str:
+    """Return what the run of a workdir's config.json began with; "" for other configurations."""
+    path = find_file(config)
+    return Workdir.open(str(path.parent)).describe_origin() if path.name == "config.json" else ""
 
 
 def print_list(args: argparse.Namespace) -> int:

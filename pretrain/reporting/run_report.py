@@ -195,7 +195,7 @@ def describe_run(title: str, run: RunLines, figures: PatchFigures | None = None)
         "best": describe_best_step(
             scores_by_step, metric if metric and isinstance(metric, str) else "loss"
         ),
-        "facts": summarize_rows(rows, run.unit),
+        "facts": summarize_rows(rows, run.unit) | make_origin_fact(workdir),
         "samples": samples_file.group_by_row(
             samples_file.read_samples(workdir / samples_file.NAME)
         ),
@@ -204,6 +204,12 @@ def describe_run(title: str, run: RunLines, figures: PatchFigures | None = None)
         "goodput": ledger and {"starts": ledger["starts"], "seconds": ledger["seconds"]},
         "config": replace_nonfinite(flatten_config(config)),
     }
+
+
+def make_origin_fact(workdir: Workdir) -> dict[str, str]:
+    """Return {"begun with": what the first parameters come from}; {} for random ones."""
+    origin = workdir.describe_origin()
+    return {"begun with": origin} if origin else {}
 
 
 def describe_best_step(

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from pretrain.host.terminal import escape_line
 from pretrain.mesh.replica_check import fingerprint_leaves
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.optimizers import make_run_optimizer
-from pretrain.training.state import create_state
+from pretrain.training.state import TrainState, create_state
 from pretrain.workdir.check import check_orbax_path
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.trained import Trained
@@ -39,16 +40,37 @@ def start_workdir(
       FileExistsError: `workdir` exists and is not empty, or another process fills it meanwhile.
       ConfigError: Orbax cannot save below the path of `workdir`.
     """
+    create = partial(create_state, optimizer=make_run_optimizer(run))
+    write_new_workdir(workdir, run, lambda: jax.jit(create)(params), encoding, origin)
+
+
+def write_new_workdir(
+    workdir: epath.PathLike,
+    run: Run,
+    make_state: Callable[[], TrainState],
+    encoding: Encoding,
+    origin: Any,
+    rows: int | Mapping[str, int] = 0,
+    files: Mapping[str, str] | None = None,
+) -> None:
+    """Create a workdir with one checkpoint, as `start_workdir` does.
+
+    Args:
+      make_state: returns the state that is saved.
+      rows: rows that the state has read, as for `Checkpoints.save`.
+      files: {name: text} of further files.
+    """
     check_orbax_path(workdir)
     with build_folder(workdir) as folder:
         (folder / "config.json").write_text(to_json(run))
         for name, save in encoding.artefacts.items():
             save(str(folder / name))
+        for name, text in (files or {}).items():
+            (folder / name).write_text(text)
         if origin is not None:
             (folder / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
-        state = jax.jit(partial(create_state, optimizer=make_run_optimizer(run)))(params)
         with Checkpoints(folder, run.checkpoint) as checkpoints:
-            checkpoints.save(state, run, encoding.fingerprint, origin=origin)
+            checkpoints.save(make_state(), run, encoding.fingerprint, rows=rows, origin=origin)
             checkpoints.wait_until_saved()
 
 

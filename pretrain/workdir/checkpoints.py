@@ -165,7 +165,7 @@ class Checkpoints:
             steps = [step for step in steps if step < before_step] or steps[-1:]
         for step in steps:
             try:
-                return self._restore_step(step, abstract, shardings, encoding)
+                return self.restore_step(step, abstract, shardings, encoding)
             except DamagedCheckpoint as error:
                 report(
                     f"checkpoint {step} is damaged and is set aside in {self.workdir}/damaged: "
@@ -178,9 +178,10 @@ class Checkpoints:
             )
         return None
 
-    def _restore_step(
+    def restore_step(
         self, step: int, abstract: SavedState, shardings: SavedState, encoding: str | None
-    ) -> SavedState:
+    ) -> Any:
+        """Return the state of a step as `restore_state` does; nothing is moved."""
         with share_failures():
             record = self.load_record(step)
             if encoding is not None and record["encoding"] != encoding:

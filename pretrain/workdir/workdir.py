@@ -13,6 +13,7 @@ from etils import epath
 from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path
 from pretrain.config import Run, read_json
+from pretrain.host.terminal import escape_line
 from pretrain.workdir.metrics_file import read_metrics
 
 
@@ -87,6 +88,18 @@ class Workdir:
         """
         path = self / "origin.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+    def describe_origin(self) -> str:
+        """Return what its first parameters come from, in words; "" if they were random."""
+        from pretrain.workdir.check import read_object
+
+        origin = read_object(self / "origin.json")
+        folder, step = origin.get("folder"), origin.get("pretrained_step")
+        if not isinstance(folder, str):
+            return ""
+        at_step = f" at step {step:,}" if isinstance(step, int) else ""
+        state = ", with its optimizer" if origin.get("with_optimizer") else ""
+        return escape_line(folder) + at_step + state
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the sound rows of metrics.jsonl; [] before the first step."""

@@ -187,6 +187,11 @@ def _describe_origin(trained: TrainedModel) -> str:
             f"Fine-tuned with Cloze, for {trained.step:,} steps, from step "
             f"{origin['pretrained_step']:,} of {folder}."
         )
+    if origin.get("with_optimizer") and not origin.get("before"):
+        return (
+            f"Pretrained from random parameters with Cloze, for {trained.step:,} steps, the first "
+            f"{origin['pretrained_step']:,} of them as {folder}."
+        )
     start = f"Its parameters come from {folder}"
     unread = list_unread_modules(trained.run.model)
     if missing := [name for name in origin.get("missing", ()) if not name.startswith(unread)]:

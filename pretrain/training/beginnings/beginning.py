@@ -20,6 +20,7 @@ from pretrain.config import Run, print_notice
 from pretrain.families import FAMILIES, find_family
 from pretrain.families.family_record import Family
 from pretrain.settings.overrides import ConfigError
+from pretrain.training.beginnings.branch import start_branch
 from pretrain.training.beginnings.given import GivenModel, open_given
 from pretrain.training.beginnings.patches import take_body
 from pretrain.training.beginnings.tiling import check_tiling, tile_params
@@ -37,6 +38,8 @@ def start_from(
     workdir: str,
     place: str,
     *,
+    step: int | None = None,
+    with_optimizer: bool = False,
     tile: bool = False,
     keeps_vocab: bool = False,
     source: Source | None = None,
@@ -50,6 +53,9 @@ def start_from(
       run: the run as configured. Its `model.vocab` follows the model in `place`.
       workdir: the folder of the run.
       place: a workdir, a Hugging Face folder, or hf://USER/NAME.
+      step: the step of a workdir's checkpoint; None: the newest.
+      with_optimizer: whether the run goes on from that step: with the optimizer's state, the count
+        of steps and the next unread row.
       tile: whether the weights are tiled to a larger model.
       keeps_vocab: whether `model.vocab` stays as it is.
       source: what to train on; None: the store in `run.data.store`.
@@ -59,19 +65,23 @@ def start_from(
       ValueError: the workdir is remote, or this process is one of several.
     """
     if (existing := Workdir.open(workdir)).has_config:
-        report_other_origin(existing, place)
+        report_other_origin(existing, place, step)
         return run if keeps_vocab else follow_vocab(run, existing.run.model)
     if is_remote(workdir) or jax.process_count() > 1:
         raise ValueError(
             "--from begins a run in one process, in a folder of this machine; without --from the "
             "same command resumes it anywhere"
         )
-    given = open_given(place)
+    given = open_given(place, step)
     check_kinds(run.model, given)
     if isinstance(run.model, ModelConfig) and not keeps_vocab:
         run = follow_vocab(run, given.config, place)
     source = source or open_source(run.data.store)
     check_fit(run, source)
+    if with_optimizer:
+        check_same_model(run, source, given)
+        start_branch(run, workdir, given, source)
+        return run
     if isinstance(run.model, PatchConfig):
         params, new = take_body(run, given.place, given.params)
     else:
@@ -85,6 +95,14 @@ def start_from(
         f"{', '.join(new) or 'none'}"
     )
     return run
+
+
+def check_same_model(run: Run, source: Source, given: GivenModel) -> None:
+    """Raise ConfigError unless a run has the vocabulary and the parameters of the given model."""
+    if isinstance(run.model, PatchConfig):
+        return  # the checkpoint names what differs
+    check_vocabulary(source, given)
+    take_all(run, given, tile=False)
 
 
 def check_kinds(model: Any, given: GivenModel) -> None:
@@ -158,10 +176,10 @@ def take_all(run: Run, given: GivenModel, tile: bool) -> dict[str, Any]:
         initial = jax.tree.map(
             lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init)
         )
-        if list_shapes(initial) != list_shapes(given.params):
+        if other := list_other_shapes(list_shapes(given.params), list_shapes(initial)):
             raise ConfigError(
                 f"--from: the configuration has other sizes than {given.place}: "
-                f"{'; '.join(changes)}. Give both models the same sizes"
+                f"{'; '.join(other + changes)}. Give both models the same sizes"
                 + (", or add --tile to begin with tiled weights" if can_grow(run, given) else "")
             )
         params = match_layout(given.params, initial)
@@ -182,6 +200,19 @@ def can_grow(run: Run, given: GivenModel) -> bool:
 def list_shapes(params: Any) -> dict[str, tuple[int, ...]]:
     """Return {path: shape} of all parameters, the layers unstacked."""
     return {path: leaf.shape for path, leaf in flatten_params(unstack_layers(params)).items()}
+
+
+def list_other_shapes(
+    before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]], limit: int = 3
+) -> list[str]:
+    """Return "path: [shape] -> [shape]" of the first `limit` parameters that differ."""
+    paths = [path for path in {**before, **after} if before.get(path) != after.get(path)]
+    lines = [
+        f"{path}: "
+        + " -> ".join(str([*s[path]]) if path in s else "absent" for s in (before, after))
+        for path in paths[:limit]
+    ]
+    return lines + ([f"{len(paths) - limit} more parameters"] if len(paths) > limit else [])
 
 
 def list_field_changes(before: Any, after: Any) -> list[str]:

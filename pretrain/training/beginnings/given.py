@@ -49,18 +49,23 @@ class GivenModel:
         return self.place if self.step is None else f"{self.place} at step {self.step:,}"
 
 
-def open_given(place: str) -> GivenModel:
+def open_given(place: str, step: int | None = None) -> GivenModel:
     """Return the model in a workdir, in a Hugging Face folder, or at an address hf://...
 
+    Args:
+      step: the step of a workdir's checkpoint; None: the newest sound one.
+
     Raises:
-      ConfigError: the folder holds a fine-tuned model.
+      ConfigError: the folder holds a fine-tuned model, or is no workdir and has no `step`.
       FileNotFoundError: there is no checkpoint.
       ValueError: the folder is damaged, or no such model.
     """
     if not is_address(place) and not is_hugging_face_folder(epath.Path(place)):
-        trained = open_trained(place)
+        trained = open_trained(place, step)
         params = jax.device_get(trained.params)
         return GivenModel(place, trained.step, trained.run.model, params, trained.encoding)
+    if step is not None:
+        raise ConfigError(f"--step {step}: {place} is no workdir, so it has no steps")
     opened = open_model(find_folder(place).path)
     config: Any = opened.config
     make_objective = None
