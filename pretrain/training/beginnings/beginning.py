@@ -67,11 +67,7 @@ def start_from(
     if (existing := Workdir.open(workdir)).has_config:
         report_other_origin(existing, place, step)
         return run if keeps_vocab else follow_vocab(run, existing.run.model)
-    if is_remote(workdir) or jax.process_count() > 1:
-        raise ValueError(
-            "--from begins a run in one process, in a folder of this machine; without --from the "
-            "same command resumes it anywhere"
-        )
+    check_one_process(workdir)
     given = open_given(place, step)
     check_kinds(run.model, given)
     if isinstance(run.model, ModelConfig) and not keeps_vocab:
@@ -95,6 +91,15 @@ def start_from(
         f"{', '.join(new) or 'none'}"
     )
     return run
+
+
+def check_one_process(workdir: str) -> None:
+    """Raise ValueError unless this is one process, and the workdir is on this machine."""
+    if is_remote(workdir) or jax.process_count() > 1:
+        raise ValueError(
+            "--from begins a run in one process, in a folder of this machine; without --from the "
+            "same command resumes it anywhere"
+        )
 
 
 def check_same_model(run: Run, source: Source, given: GivenModel) -> None:
