@@ -62,10 +62,15 @@ OPEN_ENDED = {
 
 
 @functools.cache
+def parse_file(path):
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def find_imports(path):
     """Return the dotted names that a file imports, lazily too; `from a import b` as `a.b`."""
     names = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parse_file(path)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -240,6 +245,7 @@ LIBRARY_NAMES = {"BertNormalizer", "BertPreTokenizer", "RobertaProcessing"}
 NAMED_LAYOUTS = "data/vocabulary/layouts.py"
 
 
+@functools.cache  # most texts are in many files
 def find_words(text):
     """Return the words in a text, in lower case, each also joined with those that follow it without
     a blank or a mark.
@@ -269,9 +275,10 @@ def find_names(text, names):
     return found
 
 
+@functools.cache
 def list_texts(path):
     """Return the identifiers and strings of a file, docstrings aside."""
-    tree = ast.parse(path.read_text())
+    tree = parse_file(path)
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(tree)
@@ -427,7 +434,7 @@ def test_files_fit_on_a_few_screens():
 def test_functions_fit_on_a_screen():
     for room in (*ROOMS, "benchmarks"):
         for path in list_files(room):
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(parse_file(path)):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     count = node.end_lineno - node.lineno + 1
                     assert count <= FUNCTION_LINES, (
@@ -588,7 +595,7 @@ def test_what_is_asked_of_an_objective_or_a_model_is_declared(room):
     undeclared = [
         f"{path.relative_to(ROOT)}:{line} {code}"
         for path in (ROOT / room).rglob("*.py")
-        for line, code in find_undeclared_questions(ast.parse(path.read_text()))
+        for line, code in find_undeclared_questions(parse_file(path))
         if not any(f"'{name}'" in code for name in OF_MODULES)
     ]
     assert undeclared == []
