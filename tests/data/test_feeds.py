@@ -240,6 +240,7 @@ def test_a_program_ends_while_batches_are_being_built(store, feed, end, status):
     assert ("LookupError" in stderr) == (status == 1) and "Fatal" not in stderr
 
 
+@pytest.mark.held_by("threads")
 @with_each_feed
 @pytest.mark.slow
 def test_an_interrupt_ends_a_reader_that_waits(store, feed):

@@ -40,7 +40,7 @@ def running(configured, tmp_path):
             process.communicate()
 
 
-@pytest.mark.held_by(1)
+@pytest.mark.more  # test_a_terminal_that_is_closed_saves sends SIGHUP
 @pytest.mark.parametrize("name", ["SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGXCPU"])
 def test_a_signal_that_asks_for_the_end_saves(running, record_property, name):
     process, workdir = running()

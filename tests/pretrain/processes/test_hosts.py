@@ -3,6 +3,7 @@ disagree.
 """
 
 import json
+import shutil
 import signal
 import socket
 import sys
@@ -62,7 +63,51 @@ def alone(root, configs, tmp_path_factory):
     return workdir
 
 
-@pytest.mark.held_by(1)
+def test_two_processes_continue_the_run_of_one(alone, root, configs, tmp_path):
+    workdir = tmp_path / "run"
+    shutil.copytree(alone, workdir)
+    for name in ("checkpoints/4", "tensorboard"):
+        shutil.rmtree(workdir / name)
+    (workdir / samples_file.NAME).unlink()
+    rows = (workdir / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (workdir / "metrics.jsonl").write_text("".join(rows[:2]))
+    words = ["train", configs["bert"], "--workdir", workdir, *STEPS]
+    done = launch_processes(root, 2, 2, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "continuing after step 2" in done.stdout and "4 of 8 rows" in done.stdout
+    assert_same_runs(workdir, alone)
+    assert [line["step"] for line in samples_file.read_samples(workdir / samples_file.NAME)] == [4]
+
+
+def assert_same_runs(workdir, alone):
+    """Compare parameters, rows and samples of step 4, up to the order of summation."""
+    _, step, params = restore_params(workdir)
+    assert step == 4
+    assert_close(params, restore_params(alone)[2], 5e-7)
+    seen, expected = (
+        metrics_file.read_metrics(workdir / "metrics.jsonl"),
+        metrics_file.read_metrics(alone / "metrics.jsonl"),
+    )
+    assert [row["step"] for row in seen] == [1, 2, 3, 4]
+    for row, other in zip(seen, expected, strict=True):
+        assert row["tokens"] == other["tokens"] and row["loss"] == pytest.approx(
+            other["loss"], rel=1e-6
+        )
+    assert seen[-1]["heldout_loss"] == pytest.approx(expected[-1]["heldout_loss"], rel=1e-6)
+    assert not list(workdir.glob(".preflight*"))
+    samples, expected = (
+        samples_file.read_samples(path / samples_file.NAME)[-1] for path in (workdir, alone)
+    )
+    assert samples["step"] == expected["step"] == 4 and len(samples["samples"]) == 3
+    gaps, others = (
+        [gap for one in line["samples"] for gap in one["gaps"]] for line in (samples, expected)
+    )
+    assert gaps == [
+        gap | {"probability": pytest.approx(gap["probability"], abs=2e-4)} for gap in others
+    ]
+
+
+@pytest.mark.more
 @pytest.mark.parametrize(("processes", "devices"), [(2, 2), (4, 1)])
 def test_two_processes_make_the_run_of_one_and_others_continue_it(
     alone, root, configs, tmp_path, processes, devices
@@ -80,35 +125,13 @@ def test_two_processes_make_the_run_of_one_and_others_continue_it(
         "continuing after step 2" in second.stdout
         and f"{8 // processes} of 8 rows" in second.stdout
     )
-    _, step, params = restore_params(workdir)
-    assert step == 4
-    assert_close(params, restore_params(alone)[2], 5e-7)
-    seen, expected = (
-        metrics_file.read_metrics(workdir / "metrics.jsonl"),
-        metrics_file.read_metrics(alone / "metrics.jsonl"),
-    )
-    assert [row["step"] for row in seen] == [1, 2, 3, 4]
-    for row, other in zip(seen, expected, strict=True):
-        assert row["tokens"] == other["tokens"] and row["loss"] == pytest.approx(
-            other["loss"], rel=1e-6
-        )
-    assert seen[-1]["heldout_loss"] == pytest.approx(expected[-1]["heldout_loss"], rel=1e-6)
-    assert not list(workdir.glob(".preflight*"))
+    assert_same_runs(workdir, alone)
     samples, expected = (
         samples_file.read_samples(path / samples_file.NAME) for path in (workdir, alone)
     )
     assert [line["step"] for line in samples] == [2, 4] and [line["step"] for line in expected] == [
         4
     ]
-    (gaps, others) = (
-        [gap for one in lines[-1]["samples"] for gap in one["gaps"]]
-        for lines in (samples, expected)
-    )
-    assert (
-        gaps
-        == [gap | {"probability": pytest.approx(gap["probability"], abs=2e-4)} for gap in others]
-        and len(samples[-1]["samples"]) == 3
-    )
 
 
 REPORT_PROGRAM = "from pretrain.processes import stragglers; stragglers.REPORT_INTERVAL = 0\n"
