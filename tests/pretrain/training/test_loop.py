@@ -336,6 +336,7 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
         train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
 
 
+@pytest.mark.more  # test_finetune.py and test_squad.py learn to more than 0.9
 def test_a_model_learns_a_learnable_text(configs, tmp_path):
     """The loss of a tiny T5 falls with AdamW, clipping and schedule, on a text whose words follow a
     rule.
