@@ -53,6 +53,9 @@ class Train:
     # Share of a label's probability that training spreads over all tokens or classes (Szegedy et
     # al. 2016, section 7). Sentence pairs, replaced tokens and a teacher's predictions are exempt.
     label_smoothing: float = 0.0
+    # Factor of log(Z)^2 that training adds to a loss over the vocabulary, such as 1e-4, Z being the
+    # softmax' sum (Chowdhery et al. 2022, section 5). Losses of classes and spans have none.
+    z_loss: float = 0.0
     # Decay of the parameters' moving average, such as 0.9999, for `average --ema`; 0: none. A run
     # cannot start or stop it later.
     ema_decay: float = 0.0
@@ -70,7 +73,7 @@ class Train:
                 f"Train.ema_decay is {self.ema_decay}; it must be at least 0 and below 1 in float32"
             )
         check_at_least(self, 1, "steps", "microbatches")
-        check_at_least(self, 0, "seed", "stop_at_step")
+        check_at_least(self, 0, "seed", "stop_at_step", "z_loss")
         check_at_least(self, 0, "trainable_layers")
         if self.steps >= 1 << 31:  # the state counts steps in int32
             raise ConfigError(f"Train.steps is {self.steps}; it must be below 2^31")

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pretrain.settings.overrides import ConfigError
+
 if TYPE_CHECKING:
     from models.layers.adaptive_softmax import ClusterLogits
 
@@ -82,6 +84,7 @@ def cross_entropy(
     weights: jax.Array,
     smoothing: float = 0.0,
     take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores,
+    z_loss: float = 0.0,
 ) -> Sums:
     """Return (loss_sum, num_correct): the sum of -log p(target) and the number of correct targets.
 
@@ -95,6 +98,8 @@ def cross_entropy(
       smoothing: share of a target's weight that is spread evenly over all V tokens (Szegedy et al.
         2016, section 7).
       take: `take_scores`, or `take_scores_on_gpu`.
+      z_loss: factor of log(Z)^2 that is added to each loss, Z being the sum of exp(score) over all
+        tokens (Chowdhery et al. 2022, section 5). An adaptive softmax has no such Z.
     """
     if not isinstance(logits_V, jax.Array | np.ndarray):  # an adaptive softmax's
         if not smoothing:
@@ -108,7 +113,10 @@ def cross_entropy(
     correct_weights = (num_at_least == 1).astype(jnp.float32) * weights
     if smoothing:
         target_logits = (1 - smoothing) * target_logits + smoothing * logits_V.mean(axis=-1)
-    losses = (jax.nn.logsumexp(logits_V, axis=-1) - target_logits) * weights
+    log_z = jax.nn.logsumexp(logits_V, axis=-1)
+    losses = (log_z - target_logits) * weights
+    if z_loss:
+        losses += z_loss * log_z**2 * weights
     return losses.sum(), correct_weights.sum()
 
 
@@ -177,6 +185,7 @@ def token_cross_entropy(
     max_scores: float = MAX_SCORES_PER_ROW,
     smoothing: float = 0.0,
     take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores,
+    z_loss: float = 0.0,
 ) -> Sums:
     """Return `cross_entropy` of `logits(y_BTD)` [B, T, V] without holding all scores at a time.
 
@@ -188,14 +197,20 @@ def token_cross_entropy(
     Args:
       logits: maps hidden states [B, t, D] to scores [B, t, V], or to an adaptive softmax's.
       max_scores: the number of scores that a row holds at a time, approximately.
-      smoothing, take: as in `cross_entropy`.
+      smoothing, take, z_loss: as in `cross_entropy`.
     """
     B, T, _ = y_BTD.shape
     shape = jax.eval_shape(logits, y_BTD[:, :1])
-    V = shape.shape[-1] if isinstance(shape, jax.ShapeDtypeStruct) else shape.vocab
+    has_scores = isinstance(shape, jax.ShapeDtypeStruct)
+    if z_loss and not has_scores:
+        raise ConfigError(
+            f"train.z_loss={z_loss:g}: an adaptive softmax has no sum over all tokens; give "
+            "train.z_loss=0"
+        )
+    V = shape.shape[-1] if has_scores else shape.vocab
     n = min(math.ceil(T * V / max_scores), T)
     if n <= 1:
-        return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing, take)
+        return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing, take, z_loss)
     padded_length = math.ceil(T / n) * n
 
     def split_targets(x: jax.Array) -> jax.Array:
@@ -209,7 +224,9 @@ def token_cross_entropy(
     def score_chunk(
         closed_over: Sequence[jax.Array], y: jax.Array, targets: jax.Array, weights: jax.Array
     ) -> Sums:
-        return cross_entropy(pure_logits(y, *closed_over), targets, weights, smoothing, take)
+        return cross_entropy(
+            pure_logits(y, *closed_over), targets, weights, smoothing, take, z_loss
+        )
 
     return _cross_entropy_in_chunks(
         score_chunk, closed_over, y_nBtD, split_targets(targets_BT), split_targets(weights_BT)

@@ -129,7 +129,7 @@ def make_program(
     """
     if not trust.is_strict:
         check_attention(run, mesh)
-    loss, attention = make_loss(run.data.objective), {"update": [], "score": []}
+    loss, attention = make_run_loss(run), {"update": [], "score": []}
     make_hooks = partial(make_trusted_hooks, run, mesh, trust)
     model, evaluation_model = (
         build(run.model, **make_hooks(attention[name])) for name in ("update", "score")
@@ -174,6 +174,17 @@ def make_program(
     )
 
 
+def make_run_loss(run: Run) -> Loss | MixedLoss:
+    """Return the loss of a run; raise ConfigError for a z-loss of classes or scores."""
+    loss = make_loss(run.data.objective)
+    if run.train.z_loss and isinstance(loss, Loss) and loss.row_predictions is not None:
+        raise ConfigError(
+            f"train.z_loss={run.train.z_loss:g}: {run.data.objective.name} predicts no tokens; "
+            "give train.z_loss=0"
+        )
+    return loss
+
+
 def jit_step(step: Callable[..., Any], mesh: jax.sharding.Mesh, state_shardings: Any) -> Any:
     """Return a training step, jitted for a mesh, which donates the state."""
     return jax.jit(
@@ -204,7 +215,9 @@ def make_loss_options(
     is_gpu = mesh.devices.flat[0].platform == "gpu"
     take = take_scores_on_gpu if is_gpu and LOSS not in refused else take_scores
     train = run.train
-    return LossOptions(train.compute_dtype, gather, scores_at_once, train.label_smoothing, take)
+    return LossOptions(
+        train.compute_dtype, gather, scores_at_once, train.label_smoothing, take, train.z_loss
+    )
 
 
 def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> float:

@@ -34,14 +34,15 @@ class ScoreTokens:
 
     Attributes:
       logits: hidden_BTD -> logits of the vocabulary.
-      scores_at_once, label_smoothing, take: as in `LossOptions`; losses of classes and tags take
-        the smoothing too.
+      scores_at_once, label_smoothing, take, z_loss: as in `LossOptions`; losses of classes and tags
+        take the smoothing too.
     """
 
     logits: Callable[[jax.Array], jax.Array]
     scores_at_once: float = MAX_SCORES_PER_ROW
     label_smoothing: float = 0.0
     take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores
+    z_loss: float = 0.0
 
     def refuse_smoothing(self, reason: str) -> None:
         """Raise a ConfigError with the reason if labels are smoothed."""
@@ -63,6 +64,7 @@ class ScoreTokens:
             max_scores=self.scores_at_once,
             smoothing=self.label_smoothing,
             take=self.take,
+            z_loss=self.z_loss,
         )
 
 
@@ -77,6 +79,7 @@ class LossOptions:
       scores_at_once: the number of logits that a row holds at a time, approximately.
       label_smoothing: share of a target's weight that all tokens get; see `cross_entropy`.
       take: takes the scores of the targets; see `cross_entropy`.
+      z_loss: factor of the squared log of the softmax' sum, for losses over the vocabulary.
     """
 
     compute_dtype: str = "float32"
@@ -84,6 +87,7 @@ class LossOptions:
     scores_at_once: float = MAX_SCORES_PER_ROW
     label_smoothing: float = 0.0
     take: Callable[[jax.Array, jax.Array], jax.Array] = take_scores
+    z_loss: float = 0.0
 
 
 DEFAULT_OPTIONS = LossOptions()
@@ -226,7 +230,7 @@ class Loss(NamedTuple):
         logits = partial(model.apply, {"params": options.gather(compute_params)}, method=method)
 
         score_tokens = ScoreTokens(
-            logits, options.scores_at_once, options.label_smoothing, options.take
+            logits, options.scores_at_once, options.label_smoothing, options.take, options.z_loss
         )
         sums = self.compute_sums(states, score_tokens, batch)
         predictions = self.row_predictions and self.row_predictions(states, batch)
