@@ -153,10 +153,18 @@ class Stream:
             row_NB, key_NB = self.get_block_keys(current // steps, steps, lo, hi)
             draws.append((row_NB[current % steps], key_NB[current % steps]))
         row_B, key_B = (np.concatenate(arrays) for arrays in zip(*draws))
-        batch = self.build(row_B, key_B)
+        rates = self.compute_rates(np.arange(step, step + number), hi - lo)
+        batch = self.build(row_B, key_B, *rates)
         if self.objective.zero_state_rate:
             order.restart_rows(self.objective, batch, key_B)
         return batch
+
+    def compute_rates(self, step_N: np.ndarray, rows: int) -> tuple[np.ndarray, ...]:
+        """Return the mask rate of each of the `rows` rows of steps: (rate_B,); () if constant."""
+        ramp = self.objective.mask_ramp
+        if ramp is None or ramp.is_constant:
+            return ()
+        return (np.repeat(ramp.compute_values(step_N, self.objective.mask_rate), rows),)
 
     def draw_block_keys(
         self, block: int, steps: int, lo: int, hi: int

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from data.config import Data
 from data.mixed import Mixed, split_objective
 from data.objectives import CLASSES, OBJECTIVES
+from data.rows.ramp import Ramp
 from models.config.base import Config, ImageConfig, ModelConfig, PatchConfig
 from models.config.heads import (
     ChoiceConfig,
@@ -67,7 +68,8 @@ class SectionClasses(Mapping[str, type]):
 
     def __init__(self) -> None:
         """List the classes that are imported with `Run`."""
-        self.closed = {kind.__name__: kind for kind in list_sections(Run, is_open=False)}
+        kinds = (*list_sections(Run, is_open=False), Ramp)
+        self.closed = {kind.__name__: kind for kind in kinds}
 
     def __getitem__(self, name: str) -> type:
         """Return a class; raise KeyError for any other name."""

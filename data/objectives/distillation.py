@@ -37,8 +37,8 @@ class Distillation(MaskedLm):
         """Return the table of rows and the function that builds batches; keys draw the masks."""
         table, build_masked = super().make_rows(split, vocabulary)
 
-        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-            rows = build_masked(row_B, key_B)
+        def build_batch(row_B: np.ndarray, key_B: np.ndarray, *rates: np.ndarray) -> Batch:
+            rows = build_masked(row_B, key_B, *rates)
             return rows | {"state_weights": rows["attention_mask"].astype(np.float32)}
 
         return table, build_batch

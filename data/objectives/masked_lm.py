@@ -14,6 +14,7 @@ from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
 from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
 from data.objectives.masking import REPLACEMENT_SHARES, Masker
 from data.objectives.objective import BuildBatch, Objective
+from data.rows.ramp import CONSTANT, Ramp
 from data.rows.tables import Batch, RowTable
 from data.rows.words import WholeWords
 from data.store.split import Split
@@ -39,6 +40,8 @@ class MaskedLm(WholeWords, Objective):
     length: int = 128  # L: tokens of a row, special tokens included
     max_predictions: int = 20  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
+    # change of `mask_rate` over the steps of training; held-out rows have `mask_rate`
+    mask_ramp: Ramp = CONSTANT
     whole_words: bool = False  # mask all tokens of a word or none
     # every predicted token becomes [MASK]; else 80 % do, 10 % become another token, 10 % stay
     masks_only: bool = False

@@ -17,6 +17,7 @@ from data.objectives.masked_rows import read_joined_rows
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_masking
+from data.rows.ramp import CONSTANT, Ramp
 from data.rows.tables import Batch, TokenReader, WindowRows, require_id
 from data.rows.words import WholeWords
 from data.store.split import Split
@@ -43,6 +44,8 @@ class MaskedNextToken(WholeWords, Objective):
     length: int = 1024  # L: tokens of a row, special tokens included
     max_predictions: int = 154  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that are predicted
+    # change of `mask_rate` over the steps of training; held-out rows have `mask_rate`
+    mask_ramp: Ramp = CONSTANT
     whole_words: bool = False  # mask all tokens of a word or none
     # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
     dupe_factor: int = 0
@@ -70,11 +73,13 @@ class MaskedNextToken(WholeWords, Objective):
         table = WindowRows(split, self.length - 1, separated=True)
         masker, eos = Masker(self, vocabulary), require_id(vocabulary.eos)
 
-        def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+        def build_batch(
+            row_B: np.ndarray, key_B: np.ndarray, rate_B: np.ndarray | None = None
+        ) -> Batch:
             tokens_BL = np.full((len(row_B), self.length), eos, np.int32)
             read_joined_rows(table, read, row_B, eos, tokens_BL[:, 1:])
             mask_BL = np.ones(tokens_BL.shape, bool)
-            masked = masker(tokens_BL, mask_BL, key_B)
+            masked = masker(tokens_BL, mask_BL, key_B, rate_B)
             return {
                 "token_ids": tokens_BL,
                 "attention_mask": mask_BL,

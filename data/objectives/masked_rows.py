@@ -45,10 +45,12 @@ def make_masked_rows(
     """Return the table of rows of the objective's kind and the function that builds batches."""
     table, lay_out = ROW_KINDS[objective.rows](split, objective.length, vocabulary)
 
-    def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
+    def build_batch(
+        row_B: np.ndarray, key_B: np.ndarray, rate_B: np.ndarray | None = None
+    ) -> Batch:
         rows = lay_out(row_B)
-        masked = masker(rows["token_ids"], rows["attention_mask"], key_B)  # changes token_ids
-        return rows | masked
+        mask_BL = rows["attention_mask"]
+        return rows | masker(rows["token_ids"], mask_BL, key_B, rate_B)  # changes token_ids
 
     return table, build_batch
 

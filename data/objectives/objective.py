@@ -20,7 +20,8 @@ from data.vocabulary.base import Vocabulary
 if TYPE_CHECKING:
     from data.inspection.checks import Check, InspectedBatch, RowStream
 
-BuildBatch = Callable[[np.ndarray, np.ndarray], Batch]  # (row_B, key_B) -> batch of these rows
+# (row_B, key_B) -> batch of these rows; where the mask rate is ramped, (row_B, key_B, rate_B)
+BuildBatch = Callable[..., Batch]
 TokenId = Callable[[str], int | None]  # piece -> its id in a tokenizer
 
 
@@ -40,6 +41,7 @@ class ObjectiveDefaults:
     repeats: int = 1  # times in a row that a row is read, with other draws
     dupe_factor: int = 0  # versions of a row; 0 draws a new one in each epoch
     order: Any = "shuffled"  # "lanes": row i of a batch continues row i of the batch before
+    mask_ramp: Any = None  # `data.rows.ramp.Ramp` of the mask rate over the steps; None: constant
     zero_state_rate: float = 0.0  # probability that a row on lanes begins with a state of zeros
     characters: int = 0  # characters of a word that the model reads; 0: it reads ids
     shuffled: bool = False  # sentences are shuffled, so the store must know their ends

@@ -20,11 +20,14 @@ def check_masking(
         whole words, it is a `WholeWords`.
     """
     name = objective.name
-    if not 0 < objective.mask_rate < 1:
-        raise ValueError(
-            f"{name}: mask_rate={objective.mask_rate}; "
-            "the share of masked tokens must be between 0 and 1"
-        )
+    rates = {"mask_rate": objective.mask_rate}
+    if objective.mask_ramp is not None and not objective.mask_ramp.is_constant:
+        rates["mask_ramp.start"] = objective.mask_ramp.start
+    for setting, rate in rates.items():
+        if not 0 < rate < 1:
+            raise ValueError(
+                f"{name}: {setting}={rate}; the share of masked tokens must be between 0 and 1"
+            )
     if objective.dupe_factor < 0:
         raise ValueError(
             f"{name}: dupe_factor={objective.dupe_factor}; "
@@ -34,13 +37,14 @@ def check_masking(
         raise ValueError(
             f"{name}: max_word_pieces={objective.max_word_pieces}; a word has 1 piece or more"
         )
-    needed = max(int(np.rint(num_text_tokens * objective.mask_rate)), 1)
+    setting = max(rates, key=lambda setting: rates[setting])  # the slots hold the most masks
+    needed = max(int(np.rint(num_text_tokens * rates[setting])), 1)
     if objective.max_predictions < needed:
         raise ValueError(
             f"{name}: max_predictions={objective.max_predictions} is fewer than the {needed} "
-            f"tokens that mask_rate={objective.mask_rate} masks in a row of "
+            f"tokens that {setting}={rates[setting]} masks in a row of "
             f"length={objective.length}; set max_predictions to {needed} or more, "
-            "or lower mask_rate"
+            f"or lower {setting}"
         )
     if objective.max_predictions > objective.length:
         raise ValueError(

@@ -451,6 +451,7 @@ def test_rows_that_are_not_full_sentences_are_named(make):
 CONFIG = """
 from data.config import Data
 from data.objectives import {kind}
+from data.rows.ramp import Ramp
 from models.config.{file} import {model}
 from pretrain.config import Run
 
