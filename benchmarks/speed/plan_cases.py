@@ -35,6 +35,10 @@ LONG_ROWS = (
 )
 ROWS_8192 = "data.objective.length=8192 data.batch_size=16"
 XLNET_8192 = "model.length=8192 data.objective.length=8192 data.batch_size=16"
+MODERN_8192 = (
+    "data.objective.length=8192 data.objective.max_predictions=2464 data.batch_size=576 "
+    "train.microbatches=9"
+)
 BYTES_8192 = "model.length=8192 data.objective.length=8192"
 PLANS = (
     Plan("bert_base", "v4:2x2x4"),
@@ -50,6 +54,7 @@ PLANS = (
     Plan("ettin_32m", "v5p:4x4x4", "train.microbatches=3"),
     Plan("ettin_68m", "v5p:4x4x4", "train.microbatches=6"),
     Plan("modernbert_base", "v5p:4x4x4", "train.microbatches=9"),
+    Plan("modernbert_base", "v5p:4x4x4", MODERN_8192),
     Plan("modernbert_base", "v5e:16x16", "train.microbatches=3"),
     Plan("modernbert_large", "v5p:4x4x4", "train.microbatches=11"),
     Plan("ettin_1b", "v5p:4x4x4", "train.microbatches=9"),
