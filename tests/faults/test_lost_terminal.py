@@ -57,7 +57,9 @@ def test_a_hangup_saves_under_local(running):
 
 
 def test_a_hangup_that_the_parent_ignores_stays_ignored(running):
-    process, workdir = running(before=("nohup",), stdin=subprocess.DEVNULL)
+    # This process is no fork, and TensorFlow takes as long to import as the rest to run.
+    words = ("data.feed=threads",)
+    process, workdir = running(*words, before=("nohup",), stdin=subprocess.DEVNULL)
     process.send_signal(signal.SIGHUP)
     wait_for_steps(workdir, len(list_steps(workdir)[0]) + 20, process)
     process.send_signal(signal.SIGTERM)
