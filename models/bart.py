@@ -16,12 +16,12 @@ from models.config.bart import BartConfig
 from models.layers.attention import Attention
 from models.layers.cache import DecodingStep, look_up_positions
 from models.layers.dropout import Dropout
+from models.layers.encoder_decoder import EncoderDecoder
 from models.layers.linear import Embed
 from models.layers.masks import make_causal_mask, make_padding_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.packing import shift_right
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
@@ -63,11 +63,10 @@ class PositionalEmbeddings(nn.Module):
         return Dropout(c.dropout, ops=self.ops)(x_BLD, deterministic=not train)
 
 
-class Bart(nn.Module):
+class Bart(EncoderDecoder):
     """BART's encoder-decoder (section 2.1)."""
 
     config: BartConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, encoder and decoder."""
@@ -96,37 +95,6 @@ class Bart(nn.Module):
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
 
-    def __call__(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the logits of the labels, float32 [B, L, V].
-
-        Args:
-          encoder_token_ids: int32 [B, M].
-          encoder_attention_mask: bool [B, M], False on padding.
-          labels: int32 [B, L]; the decoder reads them shifted right by one.
-          train: whether dropout is applied.
-        """
-        return self.compute_logits(
-            self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train)
-        )
-
-    def compute_states(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
-        decoder_token_ids = shift_right(labels, start=self.config.start)
-        memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
-        return self.decode(memory_BMD, encoder_attention_mask, decoder_token_ids, train)
-
     def encode(
         self, encoder_token_ids: jax.Array, encoder_attention_mask: jax.Array, train: bool = False
     ) -> jax.Array:
@@ -145,15 +113,7 @@ class Bart(nn.Module):
         train: bool = False,
         step: DecodingStep | None = None,
     ) -> jax.Array:
-        """Return the decoder's states [B, L, D]; that at position l depends on tokens up to l.
-
-        Args:
-          memory_BMD: the encoder's states.
-          encoder_attention_mask: bool [B, M], False on padding.
-          decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
-          train: whether dropout is applied.
-          step: a decoding step, whose tokens follow those in the cache.
-        """
+        """Return the decoder's states [B, L, D]."""
         y_BLD = self.decoder_places(self.token_embedding(decoder_token_ids), train, step)
         memory = {
             "memory_BMD": memory_BMD,

@@ -20,6 +20,7 @@ from models.layers.heads import MaskedLMHead, gather_positions
 from models.layers.linear import Dense
 from models.layers.masks import make_padding_mask
 from models.layers.mlp import gelu
+from models.layers.model import Model
 from models.layers.ops import PLAIN, Ops
 
 # Positions of a row whose logits exist at the same time while tokens are sampled.
@@ -77,11 +78,11 @@ class DiscriminatorHead(nn.Module):
         return Dense(1, out_dtype=jnp.float32, ops=self.ops, name="score")(hidden_BLD)[..., 0]
 
 
-class Electra(nn.Module):
+class Electra(Model):
     """Generator and discriminator (section 2, figure 2)."""
 
+    encodes = True
     config: ElectraConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make the shared embeddings, the two networks and their heads."""

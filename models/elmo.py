@@ -25,6 +25,7 @@ from models.layers.dropout import Dropout
 from models.layers.heads import TiedHead
 from models.layers.linear import FAN_IN, Dense, Embed
 from models.layers.mlp import ACTIVATIONS
+from models.layers.model import Model
 from models.layers.ops import PLAIN, Ops
 from models.layers.recurrent.bidirectional import ForwardBackwardLstm, Layers
 
@@ -133,16 +134,15 @@ class LanguageStates(NamedTuple):
     backward_scores: jax.Array | None
 
 
-class Elmo(nn.Module):
+class Elmo(Model):
     """The language models of both directions; fine-tuning uses them as an encoder of words.
 
     The collection `CARRY` has the states after the last word that each direction has read in each
     row. Without it a row begins with zeros.
     """
 
-    collections = (CARRY,)
+    encodes, carried = True, (CARRY,)
     config: ElmoConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make words, layers, softmax and mix."""

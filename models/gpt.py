@@ -17,6 +17,7 @@ from models.layers.heads import gather_positions
 from models.layers.linear import Embed, Initializer, ModuleFactory
 from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp, gelu_tanh
+from models.layers.model import Model
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 from models.layers.stack import Stack
@@ -88,11 +89,10 @@ class GptEmbeddings(nn.Module):
         return self.drop(x_BLD, deterministic=not train)
 
 
-class Gpt(nn.Module):
+class Gpt(Model):
     """GPT's decoder (section 3.1)."""
 
     config: GptConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings and layers."""

@@ -33,6 +33,7 @@ import numpy as np
 from models.config.lenet import LenetConfig
 from models.layers.images.pixels import normalize_pixels
 from models.layers.linear import FAN_IN, Dense
+from models.layers.model import Model
 from models.layers.ops import PLAIN, Ops
 
 WINDOW = 5  # height and width of a filter
@@ -128,11 +129,10 @@ class CodeDistances(nn.Module):
         return self.ops.linear(x_BD * (2 / math.sqrt(x_BD.shape[-1])), codes_KD.T, 1, jnp.float32)
 
 
-class Lenet(nn.Module):
+class Lenet(Model):
     """The layers, with `squash` after each but the last."""
 
     config: LenetConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make the layers."""

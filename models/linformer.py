@@ -121,12 +121,13 @@ class LinformerEncoder(PooledEncoder):
                 f"a rank of {c.rank} (model.rank) is above the {c.length} positions of a row "
                 "(model.length): full attention costs less"
             )
-        if c.sharing == "layerwise":
-            self.projection = self.param("projection", INIT(), (c.length, c.rank))
+        is_shared = c.sharing == "layerwise"
+        shape_NR = c.length, c.rank
+        self.projection = self.param("projection", INIT(), shape_NR) if is_shared else None
 
     def list_shared_arguments(self) -> dict[str, Any]:
         """Return {"projection": E [N, R], or None where each layer has its own}."""
-        return {"projection": getattr(self, "projection", None)}
+        return {"projection": self.projection}
 
 
 class LinformerForMaskedLM(MaskedLanguageModel):

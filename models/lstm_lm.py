@@ -19,7 +19,7 @@ from models.layers.cache import CARRY, DecodingStep
 from models.layers.dropout import Dropout
 from models.layers.heads import TiedHead
 from models.layers.linear import Dense, Embed
-from models.layers.ops import PLAIN, Ops
+from models.layers.model import Model
 from models.layers.recurrent.layer import RecurrentLayer
 from models.layers.recurrent.lstm import Lstm
 from models.layers.stack import Stack
@@ -28,16 +28,15 @@ from models.layers.stack import Stack
 NORMAL = nn.initializers.normal(0.05)
 
 
-class LstmLanguageModel(nn.Module):
+class LstmLanguageModel(Model):
     """The language model.
 
     The collection `CARRY` has the state after the last position that each row has read.
     Without it a row begins with zeros.
     """
 
-    collections = (CARRY,)
+    carried = (CARRY,)
     config: LstmLmConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers and the output."""

@@ -21,6 +21,7 @@ from models.layers.heads import StateTransform, TiedHead, average_tokens
 from models.layers.linear import Embed, ModuleFactory
 from models.layers.masks import Mask, make_padding_mask
 from models.layers.mlp import GatedMlp, gelu
+from models.layers.model import Model
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 from models.layers.rotary import Rotation, check_length, find_positions, make_rotation
@@ -104,11 +105,10 @@ def make_stack(config: ModernBertSizes, ops: Ops) -> Stack:
     )
 
 
-class ModernBertBody(nn.Module):
+class ModernBertBody(Model):
     """Embeddings, layers, final norm and head: all parameters of the encoder and of its twin."""
 
     config: ModernBertSizes
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers and head."""

@@ -26,8 +26,9 @@ from models.layers.embeddings import make_sinusoids
 from models.layers.linear import Embed
 from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
+from models.layers.model import Model
 from models.layers.norms import LayerNorm
-from models.layers.ops import PLAIN, Ops
+from models.layers.ops import Ops
 from models.layers.relative.distance_bias import DistanceBias
 from models.layers.relative.relative_attention import RelativeAttention
 from models.layers.stack import Stack
@@ -87,11 +88,10 @@ def make_layer(config: MusicTransformerConfig, ops: Ops) -> partial[PreNormLayer
     )
 
 
-class MusicTransformer(nn.Module):
+class MusicTransformer(Model):
     """The decoder, which predicts the next event of a piece."""
 
     config: MusicTransformerConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers and final norm."""

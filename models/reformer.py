@@ -21,6 +21,7 @@ from models.layers.long_rows.hashed_attention import HashedAttention, LocalAtten
 from models.layers.long_rows.reversible import ReversibleLayer, ReversibleStack
 from models.layers.masks import make_causal_mask
 from models.layers.mlp import Mlp
+from models.layers.model import Model
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 
@@ -164,7 +165,7 @@ class AxialEmbeddings(nn.Module):
         return self.drop(x_BLD, deterministic=not train)
 
 
-class Reformer(nn.Module):
+class Reformer(Model):
     """The language model.
 
     Raises:
@@ -172,7 +173,6 @@ class Reformer(nn.Module):
     """
 
     config: ReformerConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers, final norm and output."""

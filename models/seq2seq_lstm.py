@@ -14,16 +14,14 @@ a decoding step: B, or B times the beams of a beam search
 from functools import partial
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from models.config.seq2seq_lstm import Seq2SeqLstmConfig
 from models.layers.cache import DecodingStep
 from models.layers.dropout import Dropout
+from models.layers.encoder_decoder import PackedEncoderDecoder
 from models.layers.linear import Dense, Embed, Initializer
-from models.layers.ops import PLAIN, Ops
-from models.layers.packing import shift_right
 from models.layers.recurrent.lstm_decoder import LstmDecoder
 from models.layers.recurrent.lstm_encoder import EncodedSource, LstmEncoder
 
@@ -36,11 +34,10 @@ def draw_uniform(key: jax.Array, shape: Any, dtype: Any = jnp.float32) -> jax.Ar
 INIT: Initializer = draw_uniform  # of all weights but biases, which are 0
 
 
-class Seq2SeqLstm(nn.Module):
+class Seq2SeqLstm(PackedEncoderDecoder):
     """The encoder, the decoder, and the logits."""
 
     config: Seq2SeqLstmConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make encoder, decoder and output."""
@@ -55,61 +52,12 @@ class Seq2SeqLstm(nn.Module):
         self.drop = Dropout(c.dropout, ops=ops)
         self.lm_head = Dense(c.vocab, kernel_init=INIT, out_dtype=jnp.float32, ops=ops)
 
-    def __call__(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        encoder_segment_ids: jax.Array | None = None,
-        decoder_segment_ids: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the logits of the labels, float32 [B, L, V].
-
-        Args:
-          encoder_token_ids: int32 [B, M].
-          encoder_attention_mask: bool [B, M], False on padding.
-          labels: int32 [B, L]; the decoder reads them shifted right by one.
-          encoder_segment_ids: int32 [B, M], the packed pair that a token belongs to. None: one
-            pair a row.
-          decoder_segment_ids: int32 [B, L], the same of the labels.
-          train: whether dropout is applied.
-        """
-        return self.compute_logits(
-            self.compute_states(
-                encoder_token_ids,
-                encoder_attention_mask,
-                labels,
-                encoder_segment_ids,
-                decoder_segment_ids,
-                train,
-            )
-        )
-
-    def compute_states(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        encoder_segment_ids: jax.Array | None = None,
-        decoder_segment_ids: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the decoder's states, from which `compute_logits` predicts labels."""
-        source = self.encode(encoder_token_ids, encoder_attention_mask, encoder_segment_ids, train)
-        segments = None
-        if decoder_segment_ids is not None:
-            assert encoder_segment_ids is not None  # packed pairs have both
-            segments = (decoder_segment_ids, encoder_segment_ids)
-        inputs_BL = shift_right(labels, decoder_segment_ids)
-        return self.decode(source, encoder_attention_mask, inputs_BL, segments, train)
-
     def encode(
         self,
         encoder_token_ids: jax.Array,
         encoder_attention_mask: jax.Array,
-        encoder_segment_ids: jax.Array | None = None,
         train: bool = False,
+        encoder_segment_ids: jax.Array | None = None,
     ) -> EncodedSource:
         """Return the encoded source."""
         x_BMD = self.source_embedding(encoder_token_ids)
@@ -120,20 +68,11 @@ class Seq2SeqLstm(nn.Module):
         source: EncodedSource,
         encoder_attention_mask: jax.Array,
         decoder_token_ids: jax.Array,
-        segments: tuple[jax.Array, jax.Array] | None = None,
         train: bool = False,
         step: DecodingStep | None = None,
+        segments: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        """Return the decoder's states [B, L, C]; that at position l depends on tokens up to l.
-
-        Args:
-          source: the encoded source.
-          encoder_attention_mask: bool [B, M], False on padding.
-          decoder_token_ids: int32 [B, L]; [R, 1] with `step`.
-          segments: segment ids int32 of the decoder's tokens [B, L] and of the source [B, M].
-          train: whether dropout is applied.
-          step: a decoding step, whose token follows the tokens of the carried state.
-        """
+        """Return the decoder's states [B, L, C]."""
         if segments is None:
             ones = jnp.ones(encoder_attention_mask.shape, jnp.int32)
             segments = jnp.ones_like(decoder_token_ids), ones

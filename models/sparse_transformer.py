@@ -23,6 +23,7 @@ from models.layers.dropout import Dropout
 from models.layers.linear import Dense, Embed, ModuleFactory
 from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
+from models.layers.model import Model
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 from models.layers.stack import Stack
@@ -128,7 +129,7 @@ class GridEmbeddings(nn.Module):
         return self.token_embedding(token_ids) + look_up_positions(table_PD, L, step)
 
 
-class SparseTransformer(nn.Module):
+class SparseTransformer(Model):
     """The language model (section 5).
 
     Raises:
@@ -137,7 +138,6 @@ class SparseTransformer(nn.Module):
     """
 
     config: SparseTransformerConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers, final norm and output."""

@@ -19,12 +19,11 @@ from models.config.t5 import T5Config
 from models.layers.attention import Attention
 from models.layers.cache import DecodingStep
 from models.layers.dropout import Dropout
+from models.layers.encoder_decoder import EncoderDecoder
 from models.layers.linear import FAN_IN, Dense, Embed
 from models.layers.masks import make_causal_mask, make_padding_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu_tanh
 from models.layers.norms import RMSNorm
-from models.layers.ops import PLAIN, Ops
-from models.layers.packing import shift_right
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
@@ -113,14 +112,13 @@ def expand_to_pairs(bias_HR: jax.Array, L: int) -> jax.Array:
     return flat[:, : L * R].reshape(H, L, R)[:, :, L - 1 :]
 
 
-class T5(nn.Module):
+class T5(EncoderDecoder):
     """T5's encoder-decoder (section 2.1).
 
     As in the paper's code, dropout has one draw for all positions of a row.
     """
 
     config: T5Config
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, biases, encoder and decoder."""
@@ -158,36 +156,6 @@ class T5(nn.Module):
                 c.vocab, use_bias=False, kernel_init=FAN_IN, out_dtype=jnp.float32, ops=ops
             )
 
-    def __call__(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the logits of the labels, float32 [B, L, V].
-
-        Args:
-          encoder_token_ids: int32 [B, M].
-          encoder_attention_mask: bool [B, M], False on padding.
-          labels: int32 [B, L]; the decoder reads them shifted right by one.
-          train: whether dropout is applied.
-        """
-        return self.compute_logits(
-            self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train)
-        )
-
-    def compute_states(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
-        memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
-        return self.decode(memory_BMD, encoder_attention_mask, shift_right(labels), train)
-
     def encode(
         self, encoder_token_ids: jax.Array, encoder_attention_mask: jax.Array, train: bool = False
     ) -> jax.Array:
@@ -211,15 +179,7 @@ class T5(nn.Module):
         train: bool = False,
         step: DecodingStep | None = None,
     ) -> jax.Array:
-        """Return the decoder's states [B, L, D]; that at position l depends on tokens up to l.
-
-        Args:
-          memory_BMD: the encoder's states.
-          encoder_attention_mask: bool [B, M], False on padding.
-          decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
-          train: whether dropout is applied.
-          step: a decoding step, whose tokens follow those in the cache.
-        """
+        """Return the decoder's states [B, L, D]."""
         drop = partial(self.drop, deterministic=not train)
         L = decoder_token_ids.shape[1]
         memory = {

@@ -16,12 +16,12 @@ from models.config.t5gemma import T5GemmaConfig
 from models.layers.attention import Attention
 from models.layers.cache import DecodingStep
 from models.layers.dropout import Dropout
+from models.layers.encoder_decoder import EncoderDecoder
 from models.layers.linear import Embed, ModuleFactory
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask
 from models.layers.mlp import GatedMlp, gelu_tanh
 from models.layers.norms import RMSNorm
 from models.layers.ops import PLAIN, Ops, cap_values
-from models.layers.packing import shift_right
 from models.layers.rotary import Rotation, check_length, find_positions, make_rotation
 from models.layers.stack import Stack
 from models.layers.wiring import SandwichLayer
@@ -54,11 +54,10 @@ class LocalAndGlobal(nn.Module):
         return self.layer(name="global")(self.ops.constrain(x_BLD), train, mask=mask, **arguments)
 
 
-class T5Gemma(nn.Module):
+class T5Gemma(EncoderDecoder):
     """T5Gemma's encoder-decoder. The output shares the decoder's embeddings, not the encoder's."""
 
     config: T5GemmaConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, encoder and decoder."""
@@ -105,37 +104,6 @@ class T5Gemma(nn.Module):
         self.decoder_norm = norm()
         self.drop = dropout()
 
-    def __call__(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the logits of the labels, float32 [B, L, V].
-
-        Args:
-          encoder_token_ids: int32 [B, M].
-          encoder_attention_mask: bool [B, M], False on padding.
-          labels: int32 [B, L]; the decoder reads them shifted right by one.
-          train: whether dropout is applied.
-        """
-        return self.compute_logits(
-            self.compute_states(encoder_token_ids, encoder_attention_mask, labels, train)
-        )
-
-    def compute_states(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
-        memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
-        decoder_token_ids = shift_right(labels, start=self.config.start)
-        return self.decode(memory_BMD, encoder_attention_mask, decoder_token_ids, train)
-
     def encode(
         self, encoder_token_ids: jax.Array, encoder_attention_mask: jax.Array, train: bool = False
     ) -> jax.Array:
@@ -157,17 +125,7 @@ class T5Gemma(nn.Module):
         train: bool = False,
         step: DecodingStep | None = None,
     ) -> jax.Array:
-        """Return the decoder's states [B, L, D]; the state at position l depends on tokens up to l.
-
-        Args:
-          memory_BMD: the encoder's states.
-          encoder_attention_mask: bool [B, M], False on padding.
-          decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
-          train: whether dropout is applied.
-          step: a decoding step, whose tokens follow those in the cache.
-
-        Raises: as `rotate_positions`.
-        """
+        """Return the decoder's states [B, L, D]. Raises as `rotate_positions`."""
         drop = partial(self.drop, deterministic=not train)
         y_BLD = self.decoder(
             drop(self.embed(self.target_embedding, decoder_token_ids)),

@@ -18,12 +18,11 @@ from models.layers.attention import Attention
 from models.layers.cache import DecodingStep, look_up_positions
 from models.layers.dropout import Dropout
 from models.layers.embeddings import make_sinusoids
+from models.layers.encoder_decoder import PackedEncoderDecoder
 from models.layers.linear import Embed
-from models.layers.masks import Mask, make_causal_mask, make_padding_mask
+from models.layers.masks import Mask, make_causal_mask, make_padding_mask, make_position_ids
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
-from models.layers.ops import PLAIN, Ops
-from models.layers.packing import make_position_ids, shift_right
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
@@ -31,11 +30,10 @@ from models.layers.wiring import PostNormLayer
 GLOROT = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")
 
 
-class Transformer(nn.Module):
+class Transformer(PackedEncoderDecoder):
     """The Transformer's encoder-decoder (section 3.1)."""
 
     config: TransformerConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, encoder and decoder."""
@@ -58,68 +56,12 @@ class Transformer(nn.Module):
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
         self.drop = dropout()
 
-    def __call__(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        encoder_segment_ids: jax.Array | None = None,
-        decoder_segment_ids: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the logits of the labels, float32 [B, L, V].
-
-        Args:
-          encoder_token_ids: int32 [B, M].
-          encoder_attention_mask: bool [B, M], False on padding.
-          labels: int32 [B, L]; the decoder reads them shifted right by one.
-          encoder_segment_ids: int32 [B, M], the packed pair that a token belongs to. None: one
-            pair a row.
-          decoder_segment_ids: int32 [B, L], the same of the labels.
-          train: whether dropout is applied.
-        """
-        return self.compute_logits(
-            self.compute_states(
-                encoder_token_ids,
-                encoder_attention_mask,
-                labels,
-                encoder_segment_ids,
-                decoder_segment_ids,
-                train,
-            )
-        )
-
-    def compute_states(
-        self,
-        encoder_token_ids: jax.Array,
-        encoder_attention_mask: jax.Array,
-        labels: jax.Array,
-        encoder_segment_ids: jax.Array | None = None,
-        decoder_segment_ids: jax.Array | None = None,
-        train: bool = False,
-    ) -> jax.Array:
-        """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
-        memory_BMD = self.encode(
-            encoder_token_ids, encoder_attention_mask, encoder_segment_ids, train
-        )
-        segments = None
-        if decoder_segment_ids is not None:
-            assert encoder_segment_ids is not None  # packed pairs have both
-            segments = (decoder_segment_ids, encoder_segment_ids)
-        return self.decode(
-            memory_BMD,
-            encoder_attention_mask,
-            shift_right(labels, decoder_segment_ids),
-            segments,
-            train,
-        )
-
     def encode(
         self,
         encoder_token_ids: jax.Array,
         encoder_attention_mask: jax.Array,
-        encoder_segment_ids: jax.Array | None = None,
         train: bool = False,
+        encoder_segment_ids: jax.Array | None = None,
     ) -> jax.Array:
         """Return the encoder's states [B, M, D]."""
         x_BMD = self.embed_tokens(encoder_token_ids, encoder_segment_ids, train)
@@ -131,20 +73,11 @@ class Transformer(nn.Module):
         memory_BMD: jax.Array,
         encoder_attention_mask: jax.Array,
         decoder_token_ids: jax.Array,
-        segments: tuple[jax.Array, jax.Array] | None = None,
         train: bool = False,
         step: DecodingStep | None = None,
+        segments: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
-        """Return the decoder's states [B, L, D]; that at position l depends on tokens up to l.
-
-        Args:
-          memory_BMD: the encoder's states.
-          encoder_attention_mask: bool [B, M], False on padding.
-          decoder_token_ids: int32 [B, L], or [B, 1] with `step`.
-          segments: segment ids int32 of the decoder's tokens [B, L] and of the memory [B, M].
-          train: whether dropout is applied.
-          step: a decoding step, whose tokens follow those in the cache.
-        """
+        """Return the decoder's states [B, L, D]."""
         segment_ids_BL = None if segments is None else segments[0]
         y_BLD = self.embed_tokens(decoder_token_ids, segment_ids_BL, train, step)
         memory = {"memory_BMD": memory_BMD, "memory_mask": Mask(encoder_attention_mask, segments)}

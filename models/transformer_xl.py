@@ -21,7 +21,7 @@ from models.layers.dropout import Dropout
 from models.layers.masks import Mask, make_causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
-from models.layers.ops import PLAIN, Ops
+from models.layers.ops import Ops
 from models.layers.relative.relative_attention import (
     RelativeAttention,
     RelativePositions,
@@ -64,8 +64,8 @@ class TransformerXL(SegmentRecurrence):
     segment is read alone.
     """
 
+    logits_method = "compute_cluster_logits"
     config: TransformerXLConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers, and the biases that layers share."""

@@ -21,6 +21,7 @@ from models.layers.heads import ClassHead
 from models.layers.images.pixels import normalize_pixels
 from models.layers.linear import FAN_IN, Dense, Embed, Initializer
 from models.layers.mlp import Mlp
+from models.layers.model import Model
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 from models.layers.stack import Stack
@@ -82,14 +83,13 @@ class PatchEmbeddings(nn.Module):
         return self.drop(x_BLD + table_LD, deterministic=not train)
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(Model):
     """Embeddings, layers with the norm before each sublayer, a norm, and a head (section 3.1).
 
     kernel_init: of the layers; by default as in the paper's code.
     """
 
-    config: Any
-    ops: Ops = PLAIN
+    encodes = True
     kernel_init: Initializer = nn.initializers.xavier_uniform()
 
     def setup(self) -> None:

@@ -25,7 +25,7 @@ from models.layers.linear import Embed
 from models.layers.masks import Mask
 from models.layers.mlp import Mlp, gelu
 from models.layers.norms import LayerNorm
-from models.layers.ops import PLAIN, Ops
+from models.layers.ops import Ops
 from models.layers.relative.distance_bias import DistanceBias, TextScores
 from models.layers.relative.relative_attention import (
     RelativeAttention,
@@ -120,8 +120,8 @@ class XLNet(SegmentRecurrence):
     The collection `SEGMENT_MEMORY` has what the next row of each lane reads.
     """
 
+    encodes = True
     config: XLNetConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make embeddings, layers, and the output, whose matrix is the embeddings'."""

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from models.config.base import ModelConfig
 from models.layers.dropout import Dropout
 from models.layers.linear import Dense, Embed
-from models.layers.ops import PLAIN, Ops
+from models.layers.model import Model
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,14 +34,13 @@ class ElmanConfig(ModelConfig):
         return True
 
 
-class Elman(nn.Module):
+class Elman(Model):
     """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word after each. The hidden state
     of each row is kept.
     """
 
-    collections = ("memory",)
+    carried = ("memory",)
     config: ElmanConfig
-    ops: Ops = PLAIN
 
     def setup(self):
         c = self.config

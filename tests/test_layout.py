@@ -569,8 +569,8 @@ def test_every_model_is_built_from_its_configuration():
         build(3)
 
 
-# Words for which code asks of an object that may lack them, by the parts of the name that hold it.
-ASKED = re.compile(r"\b(objective|model|config|encoder|headed|part)$")
+# Objects whose class declares what is asked of them, by the last word of the code that names one.
+ASKED = re.compile(r"\b(objective|model|config|encoder|headed|part|self|mask)$")
 
 
 def find_undeclared_questions(tree):
@@ -586,17 +586,12 @@ def find_undeclared_questions(tree):
     ]
 
 
-# Methods of Linen modules and of the libraries, which are no configuration.
-OF_MODULES = {"collections", "encode", "decode", "compute_cluster_logits"}
-
-
-@pytest.mark.parametrize("room", ["data", "pretrain"])
+@pytest.mark.parametrize("room", ["data", "models", "pretrain"])
 def test_what_is_asked_of_an_objective_or_a_model_is_declared(room):
     undeclared = [
         f"{path.relative_to(ROOT)}:{line} {code}"
         for path in (ROOT / room).rglob("*.py")
         for line, code in find_undeclared_questions(parse_file(path))
-        if not any(f"'{name}'" in code for name in OF_MODULES)
     ]
     assert undeclared == []
 
@@ -604,3 +599,17 @@ def test_what_is_asked_of_an_objective_or_a_model_is_declared(room):
 def test_an_undeclared_question_is_found():
     source = "getattr(run.data.objective, 'order', 0); hasattr(model, 'length'); getattr(x, 'y', 0)"
     assert len(find_undeclared_questions(ast.parse(source))) == 2
+
+
+def test_a_model_has_the_methods_that_its_class_declares():
+    from models import build
+    from models.layers.model import Model
+    from pretrain.families.kinds import list_trained
+
+    for config in list_trained():
+        kind = type(build(config()))
+        assert issubclass(kind, Model) and hasattr(Model, "collections")
+        assert kind.encodes == hasattr(kind, "encode"), kind
+        assert kind.decodes == hasattr(kind, "decode"), kind
+        assert not hasattr(kind, "compute_logits") or hasattr(kind, kind.logits_method), kind
+        assert bool(kind(config()).collections) == config().keeps_state, kind

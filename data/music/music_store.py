@@ -135,7 +135,7 @@ class MusicStore(Store):
     def read_pieces(self, split: str) -> Iterator[tuple[str, np.ndarray]]:
         """Yield (name, ids) of the pieces of a split."""
         names = (self.folder / split / "pieces.txt").read_text().splitlines()
-        skipped = set(getattr(self, "skipped_documents", {}).get(split, np.zeros(0)).tolist())
+        skipped = set(self.skipped_documents.get(split, np.zeros(0)).tolist())
         names = [name for i, name in enumerate(names) if i not in skipped]
         part = self.open_split(split)
         starts = np.asarray(part.document_starts)

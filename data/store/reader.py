@@ -61,6 +61,7 @@ class Store:
         files but the tokens.
       remote: remote folder of the generation, whose tokens are read by ranges; None if local.
       generation_lock: lock that prevents the removal of the generation (data/store/generations.py).
+      skipped_documents: {split: int64, numbers of the documents that are skipped}; {} for none.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Store:
     ) -> None:
         self.path, self.manifest = path, manifest
         self.folder, self.remote, self.generation_lock = folder, remote, generation_lock
+        self.skipped_documents: dict[str, np.ndarray] = {}
 
     @classmethod
     def open(cls, path: Any) -> Self:
@@ -289,11 +291,7 @@ class Store:
 
 
 class SalvagedStore(Store):
-    """A store without its damaged documents.
-
-    Attributes:
-      skipped_documents: {split: int64, numbers of the documents that are skipped}.
-    """
+    """A store without its damaged documents."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(

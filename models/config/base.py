@@ -64,8 +64,8 @@ class Config:
     def keeps_state(self) -> bool:
         """Whether the model carries a state from each row to the same row of the next batch.
 
-        Its module lists the Flax collections of that state as `collections`. They are initialised
-        with zeros, and are valid for the rows where the batch's `is_continued` is True.
+        Its module lists the Flax collections of that state as `carried`. They are initialised with
+        zeros, and are valid for the rows where the batch's `is_continued` is True.
         """
         return False
 

@@ -53,7 +53,8 @@ def apply_cached(model: Any, variables: Any, *arguments: Any, **settings: Any) -
         **settings: Any,
     ) -> jax.Array:
         module, collection = active_attentions[-1]
-        cached = update_cache(module, collection, getattr(mask, "step", None), k_BMGK, v_BMGK)
+        step = mask.step if isinstance(mask, Mask) else None
+        cached = update_cache(module, collection, step, k_BMGK, v_BMGK)
         if cached is None:
             write_cache(module, collection, k_BMGK, v_BMGK)
             return model.ops.attend(q_BLHK, k_BMGK, v_BMGK, mask=mask, **settings)

@@ -234,7 +234,7 @@ def _continue_jitted(
 ) -> jax.Array:
     compute_states = partial(apply_cached, model, method="compute_states")
     prompt_inputs = {}
-    if CARRY in getattr(model, "collections", ()):
+    if CARRY in model.collections:
         # What follows a prompt in its row would change the state; attention does not read it.
         is_prompt_BM = jnp.arange(tokens_BM.shape[1]) < length_B[:, None]
         prompt_inputs["segment_ids"] = is_prompt_BM.astype(jnp.int32)

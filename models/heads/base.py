@@ -3,17 +3,16 @@
 B batch   L length   D width
 """
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from models import build
 from models.config.heads import HeadedConfig
 from models.layers.heads import gather_last
-from models.layers.ops import PLAIN, Ops
+from models.layers.model import Model
 
 
-class HeadedModel(nn.Module):
+class HeadedModel(Model):
     """A pretrained encoder with a head.
 
     A subclass makes its head in `setup` and implements `compute_states`, which returns the head's
@@ -21,7 +20,6 @@ class HeadedModel(nn.Module):
     """
 
     config: HeadedConfig
-    ops: Ops = PLAIN
 
     def setup(self) -> None:
         """Make the encoder."""

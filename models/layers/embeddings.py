@@ -11,9 +11,9 @@ import numpy as np
 
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed, ModuleFactory
+from models.layers.masks import make_position_ids
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
-from models.layers.packing import make_position_ids
 
 
 class Embeddings(nn.Module):

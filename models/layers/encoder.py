@@ -21,6 +21,7 @@ from models.layers.heads import gather_positions
 from models.layers.linear import Dense, ModuleFactory
 from models.layers.masks import make_padding_mask
 from models.layers.mlp import Mlp, gelu
+from models.layers.model import Model
 from models.layers.norms import LayerNorm
 from models.layers.ops import PLAIN, Ops
 from models.layers.stack import Stack
@@ -167,15 +168,14 @@ class PooledEncoder(nn.Module):
         return {}
 
 
-class MaskedLanguageModel(nn.Module):
+class MaskedLanguageModel(Model):
     """Masked language modelling on an encoder, with a prediction of the row that a paper adds.
 
     A subclass makes its head `mlm_head` in `setup`, and an encoder under a name of its own, which
     its property `base_model` returns.
     """
 
-    config: Any
-    ops: Ops = PLAIN
+    encodes = True
 
     @property
     def base_model(self) -> PooledEncoder:

@@ -260,3 +260,16 @@ def make_causal_mask(
         window=window,
         step=step,
     )
+
+
+def find_segment_starts(segment_ids: jax.Array) -> jax.Array:
+    """Return where a text begins, bool [B, L], of the segment ids int32 [B, L] of a packed row."""
+    return segment_ids != jnp.pad(segment_ids, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+
+
+def make_position_ids(segment_ids: jax.Array) -> jax.Array:
+    """Return each token's position in its own text, from 0, int32 [B, L]."""
+    position_L = jnp.arange(segment_ids.shape[1], dtype=jnp.int32)
+    return position_L - jax.lax.cummax(
+        jnp.where(find_segment_starts(segment_ids), position_L, 0), axis=1
+    )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from models.layers.packing import make_position_ids
+from models.layers.masks import make_position_ids
 
 
 class Rotation(NamedTuple):

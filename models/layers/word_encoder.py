@@ -7,7 +7,6 @@ B batch   L length   D width
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import flax.linen as nn
 import jax
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed, ModuleFactory
+from models.layers.model import Model
 from models.layers.ops import PLAIN, Ops
 
 # `init_words` shifts it to U(-0.25, 0.25), from which the code of Kim (2014) draws the vectors of
@@ -57,10 +57,8 @@ class WordEmbeddings(nn.Module):
     def setup(self) -> None:
         """Make the tables."""
         table = partial(Embed, self.vocab, self.width, embedding_init=init_words, ops=self.ops)
-        if self.channels != "static":
-            self.token_embedding = table()
-        if self.channels != "non-static":
-            self.static_embedding = table()
+        self.token_embedding = table() if self.channels != "static" else None
+        self.static_embedding = table() if self.channels != "non-static" else None
         self.drop = self.dropout()
 
     def __call__(self, token_ids: jax.Array, is_word_BL: jax.Array, train: bool) -> jax.Array:
@@ -71,14 +69,13 @@ class WordEmbeddings(nn.Module):
           is_word_BL: bool, the result of `find_words`.
           train: whether dropout is applied.
         """
-        names = ("token_embedding", "static_embedding")
-        tables = [getattr(self, name) for name in names if hasattr(self, name)]
+        tables = [table for table in (self.token_embedding, self.static_embedding) if table]
         x_BLD = sum(table(token_ids) for table in tables[1:]) + tables[0](token_ids)
         x_BLD = self.drop(x_BLD, deterministic=not train)
         return jnp.where(is_word_BL[..., None], x_BLD, jnp.zeros((), x_BLD.dtype))
 
 
-class WordEncoder(nn.Module):
+class WordEncoder(Model):
     """The base of encoders of the words of a row.
 
     A subclass makes its layers in `setup` and implements `encode`.
@@ -86,8 +83,7 @@ class WordEncoder(nn.Module):
     config: a `WordEncoderConfig`.
     """
 
-    config: Any
-    ops: Ops = PLAIN
+    encodes = True
 
     def setup(self) -> None:
         """Make the embeddings."""

@@ -224,7 +224,8 @@ class Family:
     describe_card_rows  (config) -> rows (name, value) of a model card, in addition to the usual
     optimizer     the default of fine-tuning
     twin          another family with the same parameters, with which a run may begin; "": none
-    can_tile      whether a larger model can begin with the tiled weights of a smaller one
+    same_to_tile  fields that must be equal for a larger model to begin with the tiled weights of a
+                  smaller one; None: it cannot begin so
     distillation  how it is distilled from another family; None: it is not
     """
 
@@ -248,7 +249,7 @@ class Family:
     optimizer: AdamW | Adafactor = AdamW(learning_rate=5e-5)
     distillation: DistillationRecipe | None = None
     twin: str = ""
-    can_tile: bool = False
+    same_to_tile: tuple[str, ...] | None = None
 
     @property
     def joins_texts(self) -> bool:

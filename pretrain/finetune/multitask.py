@@ -154,12 +154,11 @@ class MultitaskExamples:
     def make_objective(self, model: Any) -> Text2Text:
         """Return the objective for a model, whose rows fit the longest of the tasks."""
         task_objectives = [texts.make_objective(model) for texts in self.tasks.values()]
-        longest = {
-            key: max(getattr(objective, key) for objective in task_objectives)
-            for key in ("length", "target_length")
-        }
         return dataclasses.replace(
-            self.spec, start_of_text=task_objectives[0].start_of_text, **longest
+            self.spec,
+            start_of_text=task_objectives[0].start_of_text,
+            length=max(objective.length for objective in task_objectives),
+            target_length=max(objective.target_length for objective in task_objectives),
         )
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:

@@ -66,19 +66,18 @@ def compute_attention_maps(
         not a number.
     """
     model, params = _build_model(trained, mesh)
-    is_pair = hasattr(model, "decode")
-    if not is_pair:
+    if not model.decodes:
         _check_targets(trained, texts)
     aligned = WordAligner(trained)
     rows = aligned([(place, text) for place, text, _ in texts])
     targets = [aligned([(place, target)])[0] if target else None for place, _, target in texts]
     _check_lengths([row for row in (*rows, *targets) if row], aligned.max_length)
     compute = jax.jit(
-        partial(_compute_pair if is_pair else _compute_single, model),
+        partial(_compute_pair if model.decodes else _compute_single, model),
         out_shardings=make_replicated_sharding(mesh),
     )
     vocabulary, found, writer = trained.vocabulary, [], None
-    if is_pair:
+    if model.decodes:
         writer = TextWriter(trained, min(length, aligned.max_length or length) - 1, 1)
     for row, target in zip(rows, targets):
         tokens = {"encoder": _list_tokens(vocabulary, row)}
@@ -91,14 +90,14 @@ def compute_attention_maps(
                 written = _list_tokens(vocabulary, target)[:-1]
             tokens["decoder"] = [Token("(start)", False), *written]
             arrays += _pad_row([decoder_ids], aligned.max_length, vocabulary.pad)[:1]
-        elif not hasattr(model, "encode"):
+        elif not model.encodes:
             tokens = {"decoder": tokens["encoder"]}
         weights = jax.device_get(
             compute(params, *(place_shared_rows(mesh, array) for array in arrays))
         )
         check_weights(row.place, *weights.values())
         sides = {name: (tokens[name], tokens[name]) for name in tokens if name in weights}
-        if is_pair:
+        if model.decodes:
             sides["cross"] = tokens["decoder"], tokens["encoder"]
         found.append(
             [
@@ -164,7 +163,7 @@ def _compute_single(
     model: Any, params: Any, tokens_BL: jax.Array, valid_BL: jax.Array
 ) -> dict[str, jax.Array]:
     """Return {name: weights [N, H, L, M]} of the first row, of an encoder or a decoder."""
-    if hasattr(model, "encode"):
+    if model.encodes:
         encoded = capture_activations(model, params, tokens_BL, valid_BL, method="encode")
         return {"encoder": _stack_weights(encoded, "attention")}
     return {

@@ -202,7 +202,7 @@ def _compute_features(
     pool_BRL: jax.Array,
 ) -> tuple[jax.Array, ...]:
     """Return each combination of the hidden states, pooled: [B, R, D]."""
-    if hasattr(model, "encode"):
+    if model.encodes:
         observed = capture_activations(model, params, tokens_BL, valid_BL, method="encode")
     else:
         observed = capture_activations(model, params, tokens_BL, method="compute_states")

@@ -54,8 +54,8 @@ def init_params(model: Any, objective: Objective | Mixed, seed: int) -> Any:
 
 
 def init_variables(model: Any, objective: Objective | Mixed, batch_size: int) -> dict[str, Any]:
-    """Return zeros for the collections that the model's class names in `collections`."""
-    names = getattr(model, "collections", ())
+    """Return zeros for the collections in the model's `collections`."""
+    names = model.collections
     if not names or isinstance(objective, Mixed):  # The rows of a mixture do not continue.
         return {}
     init = partial(model.init, **make_dummy_inputs(model, objective, batch_size))

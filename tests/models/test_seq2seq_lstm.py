@@ -42,9 +42,9 @@ SEARCHED = ("plain", "bahdanau_deep", "concat", "not_fed")
 
 
 @partial(jax.jit, static_argnums=0, static_argnames="method")
-def run_model(model, params, *inputs, method=None):
+def run_model(model, params, *inputs, method=None, **segment_ids):
     """Return what a module computes: one program of each module and method."""
-    return model.apply({"params": params}, *inputs, method=method)
+    return model.apply({"params": params}, *inputs, method=method, **segment_ids)
 
 
 @pytest.fixture(params=MODELS)
@@ -192,9 +192,8 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(case):
     """Three pairs in one row with padding after them: the same logits as alone."""
     model, params = case
     inputs, source_ids, targets, target_ids = pack_pairs()
-    logits = np.array(
-        run_model(model, params, inputs, source_ids > 0, targets, source_ids, target_ids)
-    )
+    segment_ids = {"encoder_segment_ids": source_ids, "decoder_segment_ids": target_ids}
+    logits = np.array(run_model(model, params, inputs, source_ids > 0, targets, **segment_ids))
     alone = np.array(run_model(model, params, INPUTS, VALID, TARGETS))
     expected = np.concatenate([alone[i, :m] for i, m in enumerate((2, 6, 4))])
     np.testing.assert_allclose(logits[target_ids > 0], expected, atol=2e-6)

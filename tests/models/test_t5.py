@@ -13,8 +13,8 @@ import pytest
 
 from models import build
 from models.config.t5 import T5Config
+from models.layers.encoder_decoder import shift_right
 from models.layers.ops import PLAIN, attend
-from models.layers.packing import shift_right
 from models.t5 import RelativeBias, bucket_distances
 
 LENGTHS = np.array([11, 6, 3])

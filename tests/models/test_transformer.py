@@ -13,7 +13,8 @@ import pytest
 from models import build
 from models.config.transformer import TransformerConfig
 from models.layers.embeddings import make_sinusoids
-from models.layers.packing import make_position_ids, shift_right
+from models.layers.encoder_decoder import shift_right
+from models.layers.masks import make_position_ids
 
 LENGTHS = np.array([9, 6, 3])
 VALID = np.arange(9) < LENGTHS[:, None]
@@ -137,7 +138,7 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
         at, to = at + n, to + m
 
     def compute_loss(params, inputs, valid, targets, weights, *segments):
-        logits = model.apply({"params": params}, inputs, valid, targets, *segments)
+        logits = model.apply({"params": params}, inputs, valid, targets, False, *segments)
         return (
             weights
             * -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.linear import Dense, Initializer
+from models.layers.masks import find_segment_starts
 from models.layers.ops import PLAIN, Ops
-from models.layers.packing import find_segment_starts
 
 # Uniform between -1 / sqrt(C) and 1 / sqrt(C), as in `torch.nn.LSTM`: of kernels [..., 4 C], and of
 # the projection [C, H].

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from models.layers.cache import CARRY, MEMORY, DecodingStep
 from models.layers.dropout import Dropout
 from models.layers.linear import Dense, Initializer
+from models.layers.masks import find_segment_starts
 from models.layers.ops import PLAIN, Ops
-from models.layers.packing import find_segment_starts
 from models.layers.recurrent.attention_scores import (
     AdditiveScore,
     DotScore,

@@ -3,17 +3,14 @@
 B batch   L segment length   M memory length   N = M + L
 """
 
-from typing import Any
-
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from models.layers.cache import SEGMENT_MEMORY
-from models.layers.ops import PLAIN, Ops
+from models.layers.model import Model
 
 
-class SegmentRecurrence(nn.Module):
+class SegmentRecurrence(Model):
     """A model whose layers keep states of the segments before (`RelativeAttention`).
 
     The collection `SEGMENT_MEMORY` has each layer's states and, at the top, `is_readable` [B, M],
@@ -22,13 +19,7 @@ class SegmentRecurrence(nn.Module):
     config: has `memory`, the number M of positions that are kept, or None.
     """
 
-    config: Any
-    ops: Ops = PLAIN
-
-    @property
-    def collections(self) -> tuple[str, ...]:
-        """The collections that the model carries from one batch to the next."""
-        return () if self.config.memory is None else (SEGMENT_MEMORY,)
+    carried = (SEGMENT_MEMORY,)
 
     def update_readable(
         self, segment_ids_BL: jax.Array, is_continued: jax.Array | None

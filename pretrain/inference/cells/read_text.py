@@ -38,7 +38,7 @@ class ReadText(NamedTuple):
 
 def check_is_recurrent(model: Any) -> None:
     """Raise ValueError unless a configuration describes a model with cells."""
-    if CARRY not in getattr(build(model), "collections", ()):
+    if CARRY not in build(model).collections:
         raise ValueError(
             f"a {type(model).__name__} has no cells, which only a recurrent model has. `features` "
             "has the hidden states of its layers"

@@ -37,8 +37,8 @@ def check_tiling(family: Family, ours: Any, theirs: Any) -> None:
       ours: the configuration of the larger model.
       theirs: the configuration of the smaller model.
     """
-    if not family.can_tile:
-        able = [other.config.__name__ for other in FAMILIES.values() if other.can_tile]
+    if family.same_to_tile is None:
+        able = [kind.config.__name__ for kind in FAMILIES.values() if kind.same_to_tile is not None]
         raise ConfigError(
             f"--tile: a {type(ours).__name__} cannot begin with tiled weights; a "
             f"{' or a '.join(able)} can"
@@ -50,11 +50,13 @@ def check_tiling(family: Family, ours: Any, theirs: Any) -> None:
                 f"--tile: model.{name}={large} is smaller than the {small} of the given model; "
                 "tiling only enlarges"
             )
-    if ours.global_every != theirs.global_every:
-        raise ConfigError(
-            f"--tile: model.global_every={ours.global_every}, and {theirs.global_every} in the "
-            f"given model; set model.global_every={theirs.global_every}"
-        )
+    for name in family.same_to_tile:
+        given, own = getattr(theirs, name), getattr(ours, name)
+        if own != given:
+            raise ConfigError(
+                f"--tile: model.{name}={own}, and {given} in the given model; set "
+                f"model.{name}={given}"
+            )
     head_widths = [config.width // config.num_heads for config in (theirs, ours)]
     if head_widths[0] != head_widths[1]:
         raise ConfigError(

@@ -179,7 +179,7 @@ class Loss(NamedTuple):
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         inputs = self.select_inputs(batch)
         apply = partial(model.apply, train=train, rngs=rngs, method="compute_states", **inputs)
-        names = getattr(model, "collections", ())
+        names = model.collections
         if not names:
             return apply({"params": params}), {}
         old_variables = variables if variables and "is_continued" in batch else {}
@@ -224,11 +224,8 @@ class Loss(NamedTuple):
         states, new_variables = self.apply_states(
             model, compute_params, batch, train=train, dropout_key=dropout_key, variables=variables
         )
-        method = "compute_logits"
-        if hasattr(model, "compute_cluster_logits"):
-            method = "compute_cluster_logits"
-        logits = partial(model.apply, {"params": options.gather(compute_params)}, method=method)
-
+        gathered = {"params": options.gather(compute_params)}
+        logits = partial(model.apply, gathered, method=model.logits_method)
         score_tokens = ScoreTokens(
             logits, options.scores_at_once, options.label_smoothing, options.take, options.z_loss
         )

@@ -22,7 +22,8 @@ from models.generation.decoding import (
     generate,
 )
 from models.layers.cache import DecodingStep, pad_cache
-from models.layers.ops import PLAIN, Ops, attend
+from models.layers.model import Model
+from models.layers.ops import attend
 from tests.models.decoders import check_continuation
 
 VALID = np.arange(9) < np.array([9, 5, 2])[:, None]
@@ -185,12 +186,12 @@ def test_training_keeps_nothing(make, t5_config):
 # ---- how often a model is called ----------------------------------------------
 
 
-class Counter(nn.Module):
+class Counter(Model):
     """A model that outputs the id after the last one read, and counts its calls."""
 
+    encodes = decodes = True
+    config: GptConfig = GptConfig(vocab=100, scan=False)
     asked: Callable = lambda: None
-    ops: Ops = PLAIN
-    config = GptConfig(vocab=100, scan=False)  # not a field: only its contents are read
 
     def encode(self, inputs_BM, inputs_valid_BM):
         return inputs_BM[..., None].astype(jnp.float32)
@@ -213,7 +214,7 @@ def test_it_begins_with_start_and_stops_when_all_rows_have_ended(strategy):
     """
     calls = []
     how = {"length": 50, "start": 20, "end": 23, "pad": 7, "strategy": strategy}
-    found = generate(Counter(lambda: calls.append(1)), {}, INPUTS, VALID, **how)
+    found = generate(Counter(asked=lambda: calls.append(1)), {}, INPUTS, VALID, **how)
     jax.effects_barrier()
     assert found.tolist() == [[21, 22, 23] + [7] * 47] * 3
     assert len(calls) == 3 if strategy == Greedy() else 3 < len(calls) < 10
@@ -224,7 +225,7 @@ def test_rows_of_different_lengths_continue_after_their_own_last_token():
     calls = []
     tokens, lengths = np.array([[4, 5, 6, 7], [9, 90, 90, 90]], np.int32), np.array([4, 1])
     found = continue_prompts(
-        Counter(lambda: calls.append(1)), {}, tokens, lengths, end=11, pad=0, length=9
+        Counter(asked=lambda: calls.append(1)), {}, tokens, lengths, end=11, pad=0, length=9
     )
     jax.effects_barrier()
     assert found.tolist() == [[8, 9, 10, 11] + [0] * 5, [10, 11] + [0] * 7] and len(calls) == 4
@@ -246,18 +247,14 @@ def test_ids_beyond_the_size_are_never_written(strategy):
 # ---- what is generated ---------------------------------------------------------
 
 
-class Table(nn.Module):
+class Table(Model):
     """Return the logits of the next token given the last one alone: [V, V]."""
 
-    vocab: int = 5
-    ops: Ops = PLAIN
+    config: GptConfig = GptConfig(vocab=5)
 
     def setup(self):
-        self.table = self.param("table", nn.initializers.zeros, (self.vocab, self.vocab))
-
-    @property
-    def config(self):
-        return GptConfig(vocab=self.vocab)
+        V = self.config.vocab
+        self.table = self.param("table", nn.initializers.zeros, (V, V))
 
     def compute_states(self, tokens_BL, step=None):
         return self.table[tokens_BL]
@@ -285,7 +282,13 @@ def test_no_ngram_is_written_twice(strategy, n):
     def find_repeats(**how):
         written = np.asarray(
             continue_prompts(
-                Table(50), params, INPUTS, LENGTHS, length=20, strategy=strategy, **how
+                Table(GptConfig(vocab=50)),
+                params,
+                INPUTS,
+                LENGTHS,
+                length=20,
+                strategy=strategy,
+                **how,
             )
         )
         for row, length, new in zip(INPUTS.tolist(), LENGTHS, written.tolist()):
@@ -328,7 +331,7 @@ def test_wide_beams_find_the_best_row(penalty, seed):
 def test_the_least_and_the_largest_penalty_write_a_row(penalty):
     """Scores of hypotheses then are below -1e9, and still above empty slots'."""
     written = continue_prompts(
-        Table(50),
+        Table(GptConfig(vocab=50)),
         make_bigrams(4, V=50),
         INPUTS,
         LENGTHS,
@@ -343,7 +346,12 @@ def test_one_beam_and_the_likeliest_of_one_are_greedy():
     how = {"length": 20, "no_repeat_ngram": 2}
     found = [
         continue_prompts(
-            Table(50), make_bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how
+            Table(GptConfig(vocab=50)),
+            make_bigrams(4, V=50),
+            INPUTS,
+            LENGTHS,
+            strategy=strategy,
+            **how,
         )
         for strategy in (Greedy(), BeamSearch(1), Sample(top_k=1), Sample(temperature=1e-38))
     ]

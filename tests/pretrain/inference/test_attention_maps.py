@@ -25,7 +25,7 @@ from models.config.gpt2 import Gpt2Config
 from models.config.heads import ClassifierConfig
 from models.config.t5 import T5Config
 from models.config.textcnn import TextCnnConfig
-from models.layers.packing import shift_right
+from models.layers.encoder_decoder import shift_right
 from pretrain.__main__ import main
 from pretrain.api.pictures import check_layers_and_heads
 from pretrain.cli.attention import write_images

@@ -95,6 +95,6 @@ def check_killed_run(run, folder, *words, **options):
     for part in ("params", "optimizer", "variables"):
         assert records[0][part] == records[1][part]
     carried = {path.split("/")[0] for path in records[0]["variables"]}
-    assert carried == {*getattr(build(run.model), "collections", ())}
-    assert bool(carried) == getattr(run.model, "keeps_state", False)
+    assert carried == {*build(run.model).collections}
+    assert bool(carried) == run.model.keeps_state
     return records[1]

@@ -169,6 +169,8 @@ class Table:
     table.
     """
 
+    collections, logits_method = (), "compute_logits"
+
     def apply(self, variables, x, method, **kw):
         table = variables["params"]["table"]
         return (
