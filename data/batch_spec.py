@@ -120,9 +120,10 @@ def check_batch(
     for key, (dtype, shape) in expected.items():
         array = batch[key]
         if array.dtype != dtype or array.shape != shape:
-            seen = f"{array.dtype}{list(array.shape)}"
+            actual = f"{array.dtype}{list(array.shape)}"
             raise ValueError(
-                f"{objective.name} batch: {key} is {seen}, the batch spec says {dtype}{list(shape)}"
+                f"{objective.name} batch: {key} is {actual}, "
+                f"the batch spec says {dtype}{list(shape)}"
             )
         if (
             vocabulary is not None

@@ -76,11 +76,11 @@ class ComposedBatches:
         lo, hi = self.stream.slice_share(lo, hi)
         return self.check_batches(self.open_dataset(start_step, lo, hi), start_step, hi - lo)
 
-    def check_batches(self, dataset: Any, start_step: int, rows: int) -> Iterator[Batch]:
+    def check_batches(self, dataset: Any, start_step: int, num_rows: int) -> Iterator[Batch]:
         """Iterate over the batches of a dataset, and check each; raise a ValueError at its end."""
         steps_read = 0
         for batch in read_elements(dataset):
-            batch_spec.check_batch(batch, self.stream.objective, rows, self.stream.vocabulary)
+            batch_spec.check_batch(batch, self.stream.objective, num_rows, self.stream.vocabulary)
             yield batch
             steps_read += 1
         raise ValueError(
@@ -89,21 +89,21 @@ class ComposedBatches:
         )
 
 
-def check_elements(dataset: Any, objective: Objective, rows: int) -> None:
-    """Raise a ValueError that lists all differences unless the elements are batches of `rows`."""
-    expected, found = batch_spec.compute_shapes(objective, rows), dataset.element_spec
+def check_elements(dataset: Any, objective: Objective, num_rows: int) -> None:
+    """Raise a ValueError that lists all differences unless elements are batches of `num_rows`."""
+    expected, elements = batch_spec.compute_shapes(objective, num_rows), dataset.element_spec
     spelled = {key: f"{dtype}{list(shape)}" for key, (dtype, shape) in expected.items()}
     advice = f"A batch of {objective.name} is {spelled}"
-    if not isinstance(found, dict):
-        raise ValueError(f"the dataset's elements are {found}, not dicts of tensors. {advice}")
-    wrong = [f"{key} is missing" for key in expected if key not in found]
-    wrong += [f"{key} is not in the batch spec" for key in found if key not in expected]
-    for key in expected.keys() & found.keys():
+    if not isinstance(elements, dict):
+        raise ValueError(f"the dataset's elements are {elements}, not dicts of tensors. {advice}")
+    wrong = [f"{key} is missing" for key in expected if key not in elements]
+    wrong += [f"{key} is not in the batch spec" for key in elements if key not in expected]
+    for key in expected.keys() & elements.keys():
         dtype, shape = expected[key]
-        seen = found[key]
-        if seen.dtype.as_numpy_dtype != dtype.type or not seen.shape.is_compatible_with(shape):
+        actual = elements[key]
+        if actual.dtype.as_numpy_dtype != dtype.type or not actual.shape.is_compatible_with(shape):
             wrong.append(
-                f"{key} is {seen.dtype.name}{seen.shape}, "
+                f"{key} is {actual.dtype.name}{actual.shape}, "
                 f"expected {dtype}{list(shape)} for rows lo to hi"
             )
     if wrong:

@@ -105,16 +105,18 @@ class Mixed(ObjectiveDefaults):
           ValueError: the shares do not give whole numbers.
         """
         exact = {name: share * batch_size for name, share in self.compute_shares().items()}
-        rows = {name: round(number) for name, number in exact.items()}
-        inexact = any(abs(exact[name] - rows[name]) > 1e-3 or not rows[name] for name in rows)
-        if inexact or sum(rows.values()) != batch_size:
+        num_rows = {name: round(number) for name, number in exact.items()}
+        inexact = any(
+            abs(exact[name] - num_rows[name]) > 1e-3 or not num_rows[name] for name in num_rows
+        )
+        if inexact or sum(num_rows.values()) != batch_size:
             spelled = ", ".join(f"{name} {number:g}" for name, number in exact.items())
             raise ValueError(
                 f"data.batch_size={batch_size} gives the parts of the mixture {spelled} rows, "
                 "which must be whole numbers: change data.batch_size, "
                 "or the shares of data.objective.parts"
             )
-        return rows
+        return num_rows
 
 
 def describe_objective(objective: Objective | Mixed) -> str:
@@ -134,9 +136,9 @@ def map_shapes(
 ) -> dict[str, Any]:
     """Return {key: function(shape, dtype)} of a batch; of a mixture, {part: {key: ...}}."""
     if isinstance(objective, Mixed):
-        rows = objective.count_part_rows(batch_size)
+        num_rows = objective.count_part_rows(batch_size)
         return {
-            part.name: map_shapes(function, part.objective, rows[part.name])
+            part.name: map_shapes(function, part.objective, num_rows[part.name])
             for part in objective.parts
         }
     shapes = batch_spec.compute_shapes(objective, batch_size)
@@ -146,6 +148,6 @@ def map_shapes(
 def count_positions(objective: Objective | Mixed, batch_size: int) -> int:
     """Return the number of positions of a batch, padding included; an image is one."""
     if isinstance(objective, Mixed):
-        rows = objective.count_part_rows(batch_size)
-        return sum(count_positions(part.objective, rows[part.name]) for part in objective.parts)
+        num_rows = objective.count_part_rows(batch_size)
+        return sum(count_positions(part.objective, num_rows[part.name]) for part in objective.parts)
     return batch_size * objective.count_positions()

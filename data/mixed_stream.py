@@ -63,16 +63,18 @@ class MixedStream:
         """
         assert isinstance(data.objective, Mixed)
         self.data, self.objective, self.seed = data, data.objective, seed
-        rows = data.objective.count_part_rows(data.batch_size)
+        num_rows = data.objective.count_part_rows(data.batch_size)
         if for_evaluation:
             positions = count_positions(data.objective, data.batch_size)
             for part in data.objective.parts:
-                own = count_positions(part.objective, rows[part.name])
-                rows[part.name] *= positions // own  # a multiple, so that it divides over a mesh
+                own = count_positions(part.objective, num_rows[part.name])
+                num_rows[part.name] *= (
+                    positions // own
+                )  # a multiple, so that it divides over a mesh
         self.streams = {
             part.name: Stream(
                 source,
-                dataclasses.replace(data, objective=part.objective, batch_size=rows[part.name]),
+                dataclasses.replace(data, objective=part.objective, batch_size=num_rows[part.name]),
                 split=split,
                 seed=derive_seed(seed, part.name),
             )

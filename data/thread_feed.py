@@ -102,10 +102,10 @@ def read_ahead(plan: BuildPlan) -> Iterator[Batch]:
         builders.stop()
 
 
-def split_batches(batches: Batch, number: int, rows: int) -> Iterator[Batch]:
+def split_batches(batches: Batch, number: int, batch_size: int) -> Iterator[Batch]:
     """Iterate over `number` batches that are concatenated in one."""
-    for begin in range(0, number * rows, rows):
-        batch = {key: array[begin : begin + rows] for key, array in batches.items()}
+    for begin in range(0, number * batch_size, batch_size):
+        batch = {key: array[begin : begin + batch_size] for key, array in batches.items()}
         for array in batch.values():
             array.flags.writeable = False  # as tf.data's: batches share memory
         yield batch

@@ -1,12 +1,12 @@
 """Capture the hidden states of every layer and the weights of every attention of a model.
 
-    # An encoder: seen.hidden_states, seen.attention_weights["attention"].
-    seen = capture_activations(model, params, token_ids, attention_mask, method="encode")
+    # An encoder: activations.hidden_states, activations.attention_weights["attention"].
+    activations = capture_activations(model, params, token_ids, attention_mask, method="encode")
     # A decoder.
-    seen = capture_activations(model, params, token_ids, method="compute_states")
-    # The decoder of an encoder-decoder: seen.attention_weights["cross"], too.
+    activations = capture_activations(model, params, token_ids, method="compute_states")
+    # The decoder of an encoder-decoder: activations.attention_weights["cross"], too.
     arguments = memory_BMD, encoder_attention_mask, ids
-    seen = capture_activations(model, params, *arguments, method="decode")
+    activations = capture_activations(model, params, *arguments, method="decode")
 
 The model is called through Linen's method interceptors, with an `attend` that also records weights.
 A training step is unaffected. Layers are unrolled, because a scanned stack does not expose its
@@ -107,9 +107,9 @@ def capture_activations(model: Any, params: Any, *arguments: Any, method: str) -
     with nn.intercept_methods(record_call):
         output, sown = plain.apply(variables, *arguments, method=method, mutable=["intermediates"])
     if sown:
-        seen = _read_sown(output, sown["intermediates"])
-        _check_states(model, method, [seen.hidden_states])
-        return seen
+        activations = _read_sown(output, sown["intermediates"])
+        _check_states(model, method, [activations.hidden_states])
+        return activations
     _check_states(model, method, hidden_states)
     last = output[0] if isinstance(output, tuple) else output
     tuples = {name: tuple(layers) for name, layers in weights.items()}

@@ -70,15 +70,15 @@ class Seq2SeqLstm(PackedEncoderDecoder):
         decoder_token_ids: jax.Array,
         train: bool = False,
         step: DecodingStep | None = None,
-        segments: tuple[jax.Array, jax.Array] | None = None,
+        segment_ids: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
         """Return the decoder's states [B, L, C]."""
-        if segments is None:
+        if segment_ids is None:
             ones = jnp.ones(encoder_attention_mask.shape, jnp.int32)
-            segments = jnp.ones_like(decoder_token_ids), ones
-        source_ids_BM = jnp.where(encoder_attention_mask, segments[1], -1)
+            segment_ids = jnp.ones_like(decoder_token_ids), ones
+        source_ids_BM = jnp.where(encoder_attention_mask, segment_ids[1], -1)
         x_BLD = self.drop(self.target_embedding(decoder_token_ids), deterministic=not train)
-        y_BLC = self.decoder(source, source_ids_BM, x_BLD, segments[0], train, step)
+        y_BLC = self.decoder(source, source_ids_BM, x_BLD, segment_ids[0], train, step)
         return self.drop(y_BLC, deterministic=not train)
 
     def compute_logits(self, y_BLC: jax.Array) -> jax.Array:

@@ -58,7 +58,7 @@ class Convolution(nn.Module):
           x_BLD: the inputs, 0 where nothing is read.
           is_read_BL: bool.
         """
-        found = []
+        maps = []
         for window in self.windows:
             convolve = Dense(
                 self.filters,
@@ -70,8 +70,8 @@ class Convolution(nn.Module):
             c_BTF = ACTIVATIONS[self.activation](convolve(gather_windows(x_BLD, window)))
             is_read_BT = gather_windows(is_read_BL, window).any(axis=2)
             zero = jnp.zeros((), c_BTF.dtype)
-            found.append((jnp.where(is_read_BT[..., None], c_BTF, zero), is_read_BT))
-        return found
+            maps.append((jnp.where(is_read_BT[..., None], c_BTF, zero), is_read_BT))
+        return maps
 
 
 def center(x_BTF: jax.Array, length: int) -> jax.Array:
@@ -114,12 +114,12 @@ class TextCnn(WordEncoder):
         """Return the last layer around each position [B, L, F], and the pooled row [B, F]."""
         c, L = self.config, token_ids.shape[1]
         x_BLD, is_read_BL = self.embed_words(token_ids, attention_mask, train)
-        found = [(x_BLD, is_read_BL)]
+        maps = [(x_BLD, is_read_BL)]
         for number, layer in enumerate(self.layer):
             if number:  # Maps of other windows are longer or shorter: those around the words.
-                x_BLD = jnp.concatenate([center(x_BTF, L) for x_BTF, _ in found], axis=-1)
+                x_BLD = jnp.concatenate([center(x_BTF, L) for x_BTF, _ in maps], axis=-1)
                 x_BLD = jnp.where(is_read_BL[..., None], x_BLD, jnp.zeros((), x_BLD.dtype))
-            found = layer(x_BLD, is_read_BL)
-        pooled_BF = [pool_positions(x_BTF, is_read, c.pooling) for x_BTF, is_read in found]
-        states_BLF = jnp.concatenate([center(x_BTF, L) for x_BTF, _ in found], axis=-1)
+            maps = layer(x_BLD, is_read_BL)
+        pooled_BF = [pool_positions(x_BTF, is_read, c.pooling) for x_BTF, is_read in maps]
+        states_BLF = jnp.concatenate([center(x_BTF, L) for x_BTF, _ in maps], axis=-1)
         return states_BLF, jnp.concatenate(pooled_BF, axis=-1)

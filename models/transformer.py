@@ -75,12 +75,15 @@ class Transformer(PackedEncoderDecoder):
         decoder_token_ids: jax.Array,
         train: bool = False,
         step: DecodingStep | None = None,
-        segments: tuple[jax.Array, jax.Array] | None = None,
+        segment_ids: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
         """Return the decoder's states [B, L, D]."""
-        segment_ids_BL = None if segments is None else segments[0]
+        segment_ids_BL = None if segment_ids is None else segment_ids[0]
         y_BLD = self.embed_tokens(decoder_token_ids, segment_ids_BL, train, step)
-        memory = {"memory_BMD": memory_BMD, "memory_mask": Mask(encoder_attention_mask, segments)}
+        memory = {
+            "memory_BMD": memory_BMD,
+            "memory_mask": Mask(encoder_attention_mask, segment_ids),
+        }
         mask = make_causal_mask(segment_ids_BL=segment_ids_BL, step=step)
         return self.decoder(y_BLD, train, **memory, mask=mask)
 

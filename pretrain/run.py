@@ -232,8 +232,8 @@ def check_patches(model: Any, objective: Any) -> None:
 
 def check_characters(model: Any, objective: Any) -> None:
     """Raise ConfigError unless rows have what a model reads: characters of words, or ids."""
-    expected, found = model.characters, objective.characters
-    if expected == found:
+    expected, actual = model.characters, objective.characters
+    if expected == actual:
         return
     name = type(model.backbone).__name__
     if not objective.can_spell:
@@ -242,7 +242,7 @@ def check_characters(model: Any, objective: Any) -> None:
             f"{type(objective).__name__} have none"
         )
     raise ConfigError(
-        f"data.objective.characters={found}: a {name} reads "
+        f"data.objective.characters={actual}: a {name} reads "
         f"{f'{expected} characters of a word' if expected else 'ids'}; set "
         f"data.objective.characters={expected}"
     )

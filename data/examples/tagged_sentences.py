@@ -151,10 +151,10 @@ def choose_scheme(
     source = sentences[0].source
     sentences = keep_good(sentences, lambda sentence: check_tags(sentence, scheme), bad)
     raise_if_empty(source, "sentences", sentences, bad)
-    seen = {tag for sentence in sentences for tag in sentence.tags}
-    if len(seen) < 2:
+    tags = {tag for sentence in sentences for tag in sentence.tags}
+    if len(tags) < 2:
         raise ValueError(
-            f"{source}: all words have the tag {seen.pop()!r}; nothing can be learned from that"
+            f"{source}: all words have the tag {tags.pop()!r}; nothing can be learned from that"
         )
     return scheme, sentences
 

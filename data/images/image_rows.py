@@ -75,11 +75,11 @@ def read_plain_images(
     objective: Any, table: ImageRows, row_B: np.ndarray, key_B: np.ndarray
 ) -> np.ndarray:
     """Return images as an evaluation reads them, uint8 [B, H, W, C]; the keys are not used."""
-    found = []
+    images = []
     for row in row_B.tolist():
         image = decode_image(table.read_file(row), objective.channels, f"image {row}")
-        found.append(make_pixels(resize_and_crop(image, objective.size, objective.crop_ratio)))
-    return np.stack(found)
+        images.append(make_pixels(resize_and_crop(image, objective.size, objective.crop_ratio)))
+    return np.stack(images)
 
 
 def read_training_images(
@@ -89,7 +89,7 @@ def read_training_images(
     crop_BU = draw_for(key_B, hashing.CROP, CROP_DRAWS)
     ops_BU = draw_for(key_B, hashing.AUGMENT, 3 * objective.num_ops)
     erase_BU = draw_for(key_B, hashing.ERASE, ERASE_DRAWS) if objective.erase_rate else crop_BU
-    found = []
+    images = []
     for i, row in enumerate(row_B.tolist()):
         image = decode_image(table.read_file(row), objective.channels, f"image {row}")
         image = crop_and_flip(image, objective.size, objective.min_area, objective.flip, crop_BU[i])
@@ -105,8 +105,8 @@ def read_training_images(
         if objective.erase_rate:
             noise = make_noise(key_B[i])
             pixels = erase_rectangle(pixels, objective.erase_rate, erase_BU[i], noise)
-        found.append(pixels)
-    return np.stack(found)
+        images.append(pixels)
+    return np.stack(images)
 
 
 def draw_for(key_B: np.ndarray, purpose: int, number: int) -> np.ndarray:

@@ -23,7 +23,7 @@ TokenId = Callable[[str], int | None]
 
 
 def check_articles(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check batches of partitioned_fields.
 
@@ -34,7 +34,7 @@ def check_articles(
     begins, body = [field.begin for field in fields.values()], fields[objective.body].begin
     other_next = padding = wrong_text = disordered = cut = 0
     alone, chances = [], []
-    for inspected in seen:
+    for inspected in batches:
         ids_BL, labels_BL = inspected.batch["token_ids"], inspected.batch["labels"]
         used_BL = inspected.batch["label_weights"] > 0
         other_next += (ids_BL[:, 1:] != labels_BL[:, :-1])[used_BL[:, :-1]].sum()

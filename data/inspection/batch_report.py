@@ -36,12 +36,12 @@ def inspect_batches(
     """
     objective: InspectableObjective = stream.objective
     token_id = token_id or {piece: i for i, piece in enumerate(stream.vocabulary.pieces)}.get
-    seen = [read_batch(stream, step + i) for i in range(batches)]
-    checks, rendered = check_spec(stream, seen, step), []
+    inspected_batches = [read_batch(stream, step + i) for i in range(batches)]
+    checks, rendered = check_spec(stream, inspected_batches, step), []
     if checks[0].passed and checks[1].passed:
-        restored = [restore_batch(stream, inspected) for inspected in seen]
+        restored = [restore_batch(stream, inspected) for inspected in inspected_batches]
         checks += objective.measure_batches(stream, restored, token_id)
-        shown = restored[0] if stream.objective.characters else seen[0]
+        shown = restored[0] if stream.objective.characters else inspected_batches[0]
         rendered = [
             objective.render_row(stream, shown, i) for i in range(min(rows, len(shown.row_B)))
         ]
@@ -70,20 +70,20 @@ def restore_batch(stream: RowStream, inspected: InspectedBatch) -> InspectedBatc
     return inspected._replace(batch=stream.restore(*inspected))
 
 
-def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> list[Check]:
+def check_spec(stream: RowStream, batches: Sequence[InspectedBatch], step: int) -> list[Check]:
     """Return the checks of every objective: keys and shapes, ids, and slices of a batch."""
     objective: InspectableObjective = stream.objective
     size, vocabulary = stream.data.batch_size, stream.vocabulary
-    expected = found = "as the batch spec says"
+    expected = actual = "as the batch spec says"
     try:
-        for inspected in seen:
+        for inspected in batches:
             batch_spec.check_batch(inspected.batch, objective, size)
     except ValueError as error:
-        found = str(error)
+        actual = str(error)
     roles = (batch_spec.TOKEN_ID, batch_spec.CHARACTER)
     ids = [
         inspected.batch[key]
-        for inspected in (restore_batch(stream, read) for read in seen)
+        for inspected in (restore_batch(stream, read) for read in batches)
         for key, field in objective.describe_batch().items()
         if field.role in roles and key in inspected.batch
     ]
@@ -94,9 +94,9 @@ def check_spec(stream: RowStream, seen: Sequence[InspectedBatch], step: int) -> 
         if start < stop
     ]
     whole = {key: np.concatenate([half[key] for half in halves]) for key in halves[0]}
-    is_equal = all(np.array_equal(whole[key], array) for key, array in seen[0].batch.items())
+    is_equal = all(np.array_equal(whole[key], array) for key, array in batches[0].batch.items())
     return [
-        Check("keys, types and shapes", found == expected, found, expected),
+        Check("keys, types and shapes", actual == expected, actual, expected),
         Check(
             "ids in the vocabulary",
             0 <= low <= high < vocabulary.size,

@@ -9,21 +9,21 @@ from data.inspection.rows import restore_tokens
 
 
 def check_captioned_rows(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check the tokens, the pictures and the masks of rows of words_and_pictures."""
     table: CaptionedRows = stream.table
     objective, tokens = stream.objective, stream.split.tokens
     cls, sep = stream.vocabulary.cls, stream.vocabulary.sep
-    other_text = layout = mislabelled = astray = one_sided = others = rows = 0
+    other_text = layout = mislabelled = astray = one_sided = others = num_rows = 0
     both = []
-    for inspected in seen:
+    for inspected in batches:
         batch, row_B = inspected.batch, inspected.row_B
         drawn = table.draw_pairs(
             row_B, inspected.key_B, objective.random_picture, objective.one_sided
         )
         is_both_B = drawn.part_B == BOTH
-        rows, one_sided = rows + len(row_B), one_sided + (~is_both_B).sum()
+        num_rows, one_sided = num_rows + len(row_B), one_sided + (~is_both_B).sum()
         others += batch["next_sentence_labels"][is_both_B].sum()
         own_B = drawn.picture[0] == table.starts_D3[row_B, 1]
         mislabelled += (own_B == (batch["next_sentence_labels"] == 1)).sum()
@@ -34,25 +34,29 @@ def check_captioned_rows(
                 for start, length in (drawn.words, drawn.picture)
             )
             expected = [cls, *words, sep, *picture, sep]
-            segments = [0] * (len(words) + 2) + [1] * (len(picture) + 1)
+            token_types = [0] * (len(words) + 2) + [1] * (len(picture) + 1)
             mask = batch["attention_mask"][i]
             other_text += row[mask].tolist() != expected
-            layout += batch["token_type_ids"][i].tolist() != segments + [0] * int((~mask).sum())
+            layout += batch["token_type_ids"][i].tolist() != token_types + [0] * int((~mask).sum())
             places = batch["masked_positions"][i][batch["label_weights"][i] > 0]
             in_words = places < len(words) + 2
             astray += not is_both_B[i] and (in_words != (drawn.part_B[i] == WORDS)).any()
         chosen = {key: value[is_both_B] for key, value in batch.items()}
         both.append(InspectedBatch(chosen, row_B[is_both_B], inspected.key_B[is_both_B]))
-    has_both = rows > one_sided
+    has_both = num_rows > one_sided
     return [
         *(check_masks(stream, both, token_id) if has_both else []),
         check_absence("rows whose tokens are not the store's", other_text),
         check_absence("rows whose segments are not 0 ... 0 1 ... 1", layout),
         check_absence("labels that are wrong", mislabelled),
         check_absence("masks in the other part", astray),
-        check_share("rows with masks in one part", one_sided, rows, objective.one_sided),
+        check_share("rows with masks in one part", one_sided, num_rows, objective.one_sided),
         *(
-            [check_share("pictures of others", others, rows - one_sided, objective.random_picture)]
+            [
+                check_share(
+                    "pictures of others", others, num_rows - one_sided, objective.random_picture
+                )
+            ]
             if has_both
             else []
         ),

@@ -24,7 +24,7 @@ TokenId = Callable[[str], int | None]
 
 
 def check_next_tokens(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check batches of causal_lm."""
     objective, vocabulary = stream.objective, stream.vocabulary
@@ -32,7 +32,7 @@ def check_next_tokens(
     tokens, starts = stream.split.tokens, stream.split.document_starts
     separator = vocabulary.eos if objective.end_of_text else None
     other_next = unweighed = other_text = misplaced = 0
-    for inspected in seen:
+    for inspected in batches:
         tokens_BL, labels_BL = inspected.batch["token_ids"], inspected.batch["labels"]
         other_next += (tokens_BL[:, 1:] != labels_BL[:, :-1]).sum()
         unweighed += (inspected.batch["label_weights"] != 1).sum()
@@ -57,13 +57,13 @@ def check_next_tokens(
 
 
 def check_prefixes(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check batches of prefix_lm."""
     objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
     table: WindowRows = stream.table
-    other_text = unended = padding = early = rows = 0
-    for inspected in seen:
+    other_text = unended = padding = early = num_rows = 0
+    for inspected in batches:
         batch, start_B = inspected.batch, table.locate_starts(inspected.row_B)
         parts = (
             (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
@@ -80,7 +80,7 @@ def check_prefixes(
             text = np.concatenate([ids_BL[i, used_BL[i]][:-1] for ids_BL, used_BL in parts])
             other_text += not np.array_equal(text, tokens[start : start + objective.length])
         early += (parts[0][1].sum(axis=1) - 1 <= objective.length // 2).sum()
-        rows += len(start_B)
+        num_rows += len(start_B)
     return [
         check_absence("rows that do not rebuild the store's text", other_text),
         check_absence("parts without </s> at their end", unended),
@@ -88,7 +88,7 @@ def check_prefixes(
         check_share(
             "texts cut in their first half",
             early,
-            rows,
+            num_rows,
             (objective.length // 2) / (objective.length - 1),
         ),
         check_special_ids(vocabulary, token_id, "eos", "pad"),
@@ -96,14 +96,14 @@ def check_prefixes(
 
 
 def check_translations(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check batches of seq2seq."""
     vocabulary, split = stream.vocabulary, stream.split
     table: ParallelRows = stream.table
     eos = require_id(vocabulary.eos)
     other_pairs = padding = unweighed = 0
-    for inspected in seen:
+    for inspected in batches:
         batch = inspected.batch
         sides = [
             (batch["encoder_token_ids"], batch["encoder_segment_ids"]),

@@ -57,9 +57,9 @@ class InspectableObjective(SpecifiedObjective, Protocol):
     """The methods of an objective that a report calls."""
 
     def measure_batches(
-        self, stream: Any, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
+        self, stream: Any, batches: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
     ) -> list[Check]: ...
-    def render_row(self, stream: Any, seen: InspectedBatch, i: int) -> dict[str, Any]: ...
+    def render_row(self, stream: Any, inspected: InspectedBatch, i: int) -> dict[str, Any]: ...
 
 
 def check_special_ids(
@@ -86,11 +86,11 @@ def format_ends(ids: Sequence[Any]) -> str:
 def check_share(name: str, hits: int, of: int, share: float) -> Check:
     """Check that the share of hits among random draws is within its binomial spread."""
     spread = MAX_SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
-    seen = hits / max(of, 1)
+    measured = hits / max(of, 1)
     return Check(
         name,
-        bool(of > 0 and abs(seen - share) <= spread),
-        f"{seen:.4f}",
+        bool(of > 0 and abs(measured - share) <= spread),
+        f"{measured:.4f}",
         f"{share:.4f} ± {spread:.4f}",
     )
 

@@ -18,7 +18,7 @@ from data.rows.tables import DocumentRows
 
 
 def check_denoising(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check batches of denoising."""
     objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
@@ -26,7 +26,7 @@ def check_denoising(
     other_text = foreign = wrong_rows = disorder = padding = 0
     hidden = masks = total = 0
     expected = variance = 0.0
-    for inspected in seen:
+    for inspected in batches:
         batch, (start_B, length_B) = inspected.batch, table.locate_spans(inspected.row_B)
         sides = (
             (batch["encoder_token_ids"], batch["encoder_attention_mask"]),

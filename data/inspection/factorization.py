@@ -18,7 +18,7 @@ from data.rows.frames import move_cls_first
 
 
 def check_permutations(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Return the checks of batches of permutation_lm.
 
@@ -26,7 +26,7 @@ def check_permutations(
     """
     objective, vocabulary = stream.objective, stream.vocabulary
     predicted = tokens = wrong_rows = special = padding = disorder = labels = ranks = 0
-    for inspected in seen:
+    for inspected in batches:
         batch = inspected.batch
         ids_BL, mask_BL = batch["token_ids"], batch["attention_mask"]
         used_BP, positions_BP = batch["label_weights"] > 0, batch["masked_positions"]
@@ -57,7 +57,7 @@ def check_permutations(
         check_absence("losses on padding, tokens in it", padding),
         check_absence("positions out of order", disorder),
         check_absence("rows whose ranks are not an order of predicted and special tokens", ranks),
-        *check_rows(stream, seen),
+        *check_rows(stream, batches),
     ]
 
 
@@ -76,13 +76,13 @@ def count_wrong_ranks(batch: dict[str, np.ndarray], is_special: np.ndarray) -> i
     return wrong
 
 
-def check_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
+def check_rows(stream: RowStream, batches: Sequence[InspectedBatch]) -> list[Check]:
     """Return the checks of the rows' text, and of pairs.
 
     An evaluation gives predicted tokens that other rows have, too, no weight; these are restored
     from the row itself.
     """
-    framed = [inspected._replace(batch=move_cls_first(inspected.batch)) for inspected in seen]
+    framed = [inspected._replace(batch=move_cls_first(inspected.batch)) for inspected in batches]
     if stream.objective.rows != "pairs":
         return check_texts(stream, framed)
     for inspected in framed:
@@ -96,14 +96,14 @@ def check_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]
     return check_sentence_pairs(stream, framed)
 
 
-def render_permuted_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_permuted_row(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i: its tokens, and its predicted tokens in the order of their factorization."""
-    batch, vocabulary = seen.batch, stream.vocabulary
+    batch, vocabulary = inspected.batch, stream.vocabulary
     length = int(batch["attention_mask"][i].sum())
     ranks_L, used_P = batch["permutation_ranks"][i], batch["label_weights"][i] > 0
     positions = sorted(batch["masked_positions"][i, used_P].tolist(), key=lambda p: ranks_L[p])
     row: dict[str, Any] = {
-        "row": int(seen.row_B[i]),
+        "row": int(inspected.row_B[i]),
         "tokens": [
             decode_spaced_token(vocabulary, token)
             for token in batch["token_ids"][i, :length].tolist()

@@ -8,11 +8,11 @@ from data.inspection.checks import InspectedBatch, RowStream
 from data.inspection.rendering import decode_spaced_token
 
 
-def render_text_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_text_row(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return the number, the tokens and the padding of row i."""
-    batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
+    batch, length = inspected.batch, int(inspected.batch["attention_mask"][i].sum())
     return {
-        "row": int(seen.row_B[i]),
+        "row": int(inspected.row_B[i]),
         "tokens": [
             decode_spaced_token(stream.vocabulary, token)
             for token in batch["token_ids"][i, :length].tolist()
@@ -21,52 +21,52 @@ def render_text_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str
     }
 
 
-def list_token_types(seen: InspectedBatch, i: int) -> list[int]:
+def list_token_types(inspected: InspectedBatch, i: int) -> list[int]:
     """Return the token types of row i without its padding."""
-    length = int(seen.batch["attention_mask"][i].sum())
-    return seen.batch["token_type_ids"][i, :length].tolist()
+    length = int(inspected.batch["attention_mask"][i].sum())
+    return inspected.batch["token_type_ids"][i, :length].tolist()
 
 
-def render_label(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_label(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i with its class or score."""
-    label = seen.batch["labels"][i]
-    is_class = seen.batch["labels"].dtype.kind == "i"
-    return render_text_row(stream, seen, i) | {
-        "segments": list_token_types(seen, i),
+    label = inspected.batch["labels"][i]
+    is_class = inspected.batch["labels"].dtype.kind == "i"
+    return render_text_row(stream, inspected, i) | {
+        "segments": list_token_types(inspected, i),
         "label": f"class {label}" if is_class else f"score {label:g}",
     }
 
 
-def render_tags(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_tags(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i with the tag at the first token of each word, as `position:tag`."""
-    positions = np.flatnonzero(seen.batch["label_weights"][i])
-    tags = seen.batch["labels"][i][positions]
+    positions = np.flatnonzero(inspected.batch["label_weights"][i])
+    tags = inspected.batch["labels"][i][positions]
     pairs = zip(positions.tolist(), tags.tolist())
-    return render_text_row(stream, seen, i) | {
+    return render_text_row(stream, inspected, i) | {
         "label": " ".join(f"{position}:{tag}" for position, tag in pairs)
     }
 
 
-def render_choice(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_choice(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return question i as the row of its right choice."""
-    right = int(seen.batch["labels"][i])
+    right = int(inspected.batch["labels"][i])
     batch = {
-        key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()
+        key: array[:, right] if array.ndim == 3 else array for key, array in inspected.batch.items()
     }
-    chosen = seen._replace(batch=batch)
+    chosen = inspected._replace(batch=batch)
     return render_text_row(stream, chosen, i) | {
         "segments": list_token_types(chosen, i),
         "label": f"choice {right}, as shown",
     }
 
 
-def render_answer(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_answer(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i, a question and a window of its context, with the answer in it."""
-    start, end = (int(seen.batch[key][i]) for key in ("start_positions", "end_positions"))
-    answer = seen.batch["token_ids"][i, start : end + 1].tolist()
+    start, end = (int(inspected.batch[key][i]) for key in ("start_positions", "end_positions"))
+    answer = inspected.batch["token_ids"][i, start : end + 1].tolist()
     is_absent = answer == [stream.vocabulary.cls]
-    return render_text_row(stream, seen, i) | {
-        "segments": list_token_types(seen, i),
+    return render_text_row(stream, inspected, i) | {
+        "segments": list_token_types(inspected, i),
         "answer": "not in this part of the context"
         if is_absent
         else stream.vocabulary.decode(answer),

@@ -28,7 +28,7 @@ def list_rates(objective: Any) -> list[float]:
 
 def check_masks(
     stream: RowStream,
-    seen: Sequence[InspectedBatch],
+    batches: Sequence[InspectedBatch],
     token_id: Callable[[str], int | None],
     shares: tuple[float, float] = (0.8, 0.1),
     roles: tuple[str, ...] = ("pad", "cls", "sep", "mask"),
@@ -43,7 +43,7 @@ def check_masks(
     rates = list_rates(objective)
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
     actions = np.zeros(3, np.int64)
-    for inspected in seen:
+    for inspected in batches:
         batch, text_BL = inspected.batch, restore_tokens(inspected.batch)
         used_BP, mask_BL = batch["label_weights"] > 0, batch["attention_mask"]
         ordinary_B = (mask_BL & ~vocabulary.special[text_BL]).sum(axis=1)
@@ -100,12 +100,12 @@ def count_actions(batch: Batch, mask_id: int | None) -> np.ndarray:
     return np.array([as_mask.sum(), (~as_mask & ~same).sum(), same.sum()])
 
 
-def check_replacements(seen: Sequence[InspectedBatch]) -> list[Check]:
+def check_replacements(batches: Sequence[InspectedBatch]) -> list[Check]:
     """Check the uniform numbers of replaced_token, and that every token is classified."""
-    uniforms = np.concatenate([inspected.batch["uniforms"].ravel() for inspected in seen])
+    uniforms = np.concatenate([inspected.batch["uniforms"].ravel() for inspected in batches])
     unweighed = sum(
         (inspected.batch["discriminator_weights"] != inspected.batch["attention_mask"]).sum()
-        for inspected in seen
+        for inspected in batches
     )
     return [
         check_absence(

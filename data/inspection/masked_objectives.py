@@ -21,45 +21,47 @@ PICTURES = ("the picture of the caption", "the picture of another caption")
 
 
 def check_masked_texts(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check the masks and the text of rows of masked_lm."""
     shares = stream.objective.shares
-    return [*check_masks(stream, seen, token_id, shares), *check_texts(stream, seen)]
+    return [*check_masks(stream, batches, token_id, shares), *check_texts(stream, batches)]
 
 
 def check_masked_pairs(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check the masks, the text and the pairs of rows of sentence_pair."""
-    return [*check_masks(stream, seen, token_id), *check_sentence_pairs(stream, seen)]
+    return [*check_masks(stream, batches, token_id), *check_sentence_pairs(stream, batches)]
 
 
 def check_masked_order(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check the masks, the text and the order of rows of sentence_order."""
-    return [*check_masks(stream, seen, token_id), *check_sentence_order(stream, seen)]
+    return [*check_masks(stream, batches, token_id), *check_sentence_order(stream, batches)]
 
 
 def check_replaced_texts(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check the masks, the text and the uniform numbers of rows of replaced_token."""
     return [
-        *check_masks(stream, seen, token_id, shares=(1.0, 0.0)),
-        *check_texts(stream, seen),
-        *check_replacements(seen),
+        *check_masks(stream, batches, token_id, shares=(1.0, 0.0)),
+        *check_texts(stream, batches),
+        *check_replacements(batches),
     ]
 
 
 def check_shifted_masks(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: TokenId
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: TokenId
 ) -> list[Check]:
     """Check the masks and the text of rows of masked_next_token."""
     table: WindowRows = stream.table
     eos = require_id(stream.vocabulary.eos)
-    restored = [inspected._replace(batch=restore_positions(inspected.batch)) for inspected in seen]
+    restored = [
+        inspected._replace(batch=restore_positions(inspected.batch)) for inspected in batches
+    ]
     other_text = misplaced = 0
     for inspected in restored:
         _, first_B = table.find_separators(table.locate_starts(inspected.row_B))
@@ -85,21 +87,29 @@ def restore_positions(batch: Batch) -> Batch:
     return batch | {"masked_positions": batch["masked_positions"] + used_BP}
 
 
-def render_shifted_masks(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_shifted_masks(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of masked_next_token: its tokens and its labels."""
-    return render_masked_row(stream, seen._replace(batch=restore_positions(seen.batch)), i)
+    return render_masked_row(
+        stream, inspected._replace(batch=restore_positions(inspected.batch)), i
+    )
 
 
-def render_masked_pair(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_masked_pair(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of sentence_pair: its tokens, its labels and the pair's label."""
-    return render_masked_row(stream, seen, i, PAIRS[seen.batch["next_sentence_labels"][i]])
+    return render_masked_row(
+        stream, inspected, i, PAIRS[inspected.batch["next_sentence_labels"][i]]
+    )
 
 
-def render_masked_order(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_masked_order(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of sentence_order: its tokens, its labels and the order."""
-    return render_masked_row(stream, seen, i, ORDERS[seen.batch["sentence_order_labels"][i]])
+    return render_masked_row(
+        stream, inspected, i, ORDERS[inspected.batch["sentence_order_labels"][i]]
+    )
 
 
-def render_masked_picture(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_masked_picture(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of words_and_pictures: its tokens, its labels and whose picture it has."""
-    return render_masked_row(stream, seen, i, PICTURES[seen.batch["next_sentence_labels"][i]])
+    return render_masked_row(
+        stream, inspected, i, PICTURES[inspected.batch["next_sentence_labels"][i]]
+    )

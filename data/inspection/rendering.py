@@ -7,26 +7,26 @@ from data.inspection.checks import InspectedBatch, RowStream
 from data.vocabulary.base import Vocabulary
 
 
-def render_tokens(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_tokens(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return the tokens of row i: the first key of the batch spec that holds token ids."""
     objective: SpecifiedObjective = stream.objective
     key = next(key for key, field in objective.describe_batch().items() if field.role == TOKEN_ID)
-    tokens = seen.batch[key][i].ravel().tolist()
+    tokens = inspected.batch[key][i].ravel().tolist()
     return {
-        "row": int(seen.row_B[i]),
+        "row": int(inspected.row_B[i]),
         "tokens": [decode_spaced_token(stream.vocabulary, token) for token in tokens],
         "padding": 0,
     }
 
 
 def render_masked_row(
-    stream: RowStream, seen: InspectedBatch, i: int, label: str = ""
+    stream: RowStream, inspected: InspectedBatch, i: int, label: str = ""
 ) -> dict[str, Any]:
     """Return row i of masked tokens: the model's input and its targets.
 
     label: the label of a pair, as text.
     """
-    batch, vocabulary = seen.batch, stream.vocabulary
+    batch, vocabulary = inspected.batch, stream.vocabulary
     length, masked = int(batch["attention_mask"][i].sum()), []
     for position, target, weight in zip(
         *(batch[key][i].tolist() for key in ("masked_positions", "labels", "label_weights"))
@@ -46,7 +46,7 @@ def render_masked_row(
             }
             masked.append({"position": position, **texts, "how": how})
     row = {
-        "row": int(seen.row_B[i]),
+        "row": int(inspected.row_B[i]),
         "tokens": [
             decode_spaced_token(vocabulary, token)
             for token in batch["token_ids"][i, :length].tolist()
@@ -60,21 +60,22 @@ def render_masked_row(
     return row
 
 
-def render_next_token_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_next_token_row(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of causal_lm: the model's input and the token that follows it."""
     vocabulary = stream.vocabulary
     return {
-        "row": int(seen.row_B[i]),
+        "row": int(inspected.row_B[i]),
         "tokens": [
-            decode_spaced_token(vocabulary, token) for token in seen.batch["token_ids"][i].tolist()
+            decode_spaced_token(vocabulary, token)
+            for token in inspected.batch["token_ids"][i].tolist()
         ],
-        "next": decode_spaced_token(vocabulary, int(seen.batch["labels"][i, -1])),
+        "next": decode_spaced_token(vocabulary, int(inspected.batch["labels"][i, -1])),
     }
 
 
-def render_unpadded_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_unpadded_row(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of prefix_lm, seq2seq, text2text or denoising, without padding."""
-    batch, row = seen.batch, render_span_row(stream, seen, i)
+    batch, row = inspected.batch, render_span_row(stream, inspected, i)
     lengths = {
         "inputs": int(batch["encoder_attention_mask"][i].sum()),
         "targets": int(batch["label_weights"][i].sum()),
@@ -82,12 +83,12 @@ def render_unpadded_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict
     return row | {key: row[key][:length] for key, length in lengths.items()}
 
 
-def render_span_row(stream: RowStream, seen: InspectedBatch, i: int) -> dict[str, Any]:
+def render_span_row(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
     """Return row i of span_corruption."""
-    inputs, targets = (seen.batch[key][i].tolist() for key in ("encoder_token_ids", "labels"))
+    inputs, targets = (inspected.batch[key][i].tolist() for key in ("encoder_token_ids", "labels"))
     vocabulary = stream.vocabulary
     return {
-        "row": int(seen.row_B[i]),
+        "row": int(inspected.row_B[i]),
         "inputs": [decode_spaced_token(vocabulary, token) for token in inputs],
         "targets": [decode_spaced_token(vocabulary, token) for token in targets],
     }

@@ -20,28 +20,28 @@ def restore_tokens(batch: Batch) -> np.ndarray:
     return text_BL
 
 
-def check_texts(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
+def check_texts(stream: RowStream, batches: Sequence[InspectedBatch]) -> list[Check]:
     """Check the text of rows of masked_lm, or of an objective with the same rows."""
     return (check_packed_rows if isinstance(stream.table, PackedRows) else check_document_rows)(
-        stream, seen
+        stream, batches
     )
 
 
-def check_packed_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
+def check_packed_rows(stream: RowStream, batches: Sequence[InspectedBatch]) -> list[Check]:
     """Check packed rows: each segment whole and framed; and report the share of padding."""
     table: PackedRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
     vocabulary = stream.vocabulary
     width = table.length - 2
     frames = uncounted = across = other_text = tokens_in_rows = positions = 0
-    for inspected in seen:
+    for inspected in batches:
         row_P, first_P, length_P, _ = table.locate_segments(inspected.row_B)
         home_P = np.searchsorted(starts, first_P, side="right") - 1
         across += ((first_P - starts[home_P]) % width > 0).sum()
         across += (length_P != np.minimum(starts[home_P + 1] - first_P, width)).sum()
         tokens_in_rows += inspected.batch["attention_mask"].sum()
         positions += inspected.batch["attention_mask"].size
-        for i, (row, mask, segments) in enumerate(
+        for i, (row, mask, segment_ids) in enumerate(
             zip(
                 restore_tokens(inspected.batch),
                 inspected.batch["attention_mask"],
@@ -50,9 +50,9 @@ def check_packed_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list
         ):
             first, length = first_P[row_P == i].tolist(), length_P[row_P == i].tolist()
             expected = [k for k, n in enumerate(length, 1) for _ in range(n + 2)]
-            uncounted += segments.tolist() != expected + [0] * int((~mask).sum())
+            uncounted += segment_ids.tolist() != expected + [0] * int((~mask).sum())
             for k, (start, n) in enumerate(zip(first, length), 1):
-                segment = row[segments == k]
+                segment = row[segment_ids == k]
                 frames += (
                     len(segment) < 2
                     or segment[0] != vocabulary.cls
@@ -73,13 +73,13 @@ def check_packed_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list
     ]
 
 
-def check_document_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
+def check_document_rows(stream: RowStream, batches: Sequence[InspectedBatch]) -> list[Check]:
     """Check rows of one document, or of one window of the stream."""
     table: DocumentRows | WindowRows | SentenceRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
     across = other_text = 0
     separate = isinstance(table, DocumentRows)
-    for inspected in seen:
+    for inspected in batches:
         first_B, _ = table.locate_spans(inspected.row_B)
         if not separate:
             _, first_B = table.find_separators(first_B)
@@ -95,7 +95,7 @@ def check_document_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> li
                     body, first, tokens, starts, stream.vocabulary.sep
                 )
                 other_text, across = other_text + (not text_holds), across + (not separators_hold)
-    more = check_sentence_rows(stream, seen) if isinstance(table, SentenceRows) else []
+    more = check_sentence_rows(stream, batches) if isinstance(table, SentenceRows) else []
     promise = "rows across documents" if separate else "rows with documents not separated"
     return [
         check_absence(promise, across),
@@ -104,7 +104,7 @@ def check_document_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> li
     ]
 
 
-def check_sentence_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
+def check_sentence_rows(stream: RowStream, batches: Sequence[InspectedBatch]) -> list[Check]:
     """Check rows of full sentences.
 
     Only a sentence longer than a row may be cut, and no row has room for the next sentence.
@@ -113,7 +113,7 @@ def check_sentence_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> li
     width, split, starts = table.width, stream.split, stream.split.sentence_starts
     ends = {int(split.document_starts[source.documents[1]]) for source in split.sources}
     cut = roomy = 0
-    for inspected in seen:
+    for inspected in batches:
         start_B, _ = table.locate_spans(inspected.row_B)
         _, first_B = table.find_separators(start_B)
         for row, mask, first in zip(
@@ -139,13 +139,13 @@ def check_sentence_rows(stream: RowStream, seen: Sequence[InspectedBatch]) -> li
     ]
 
 
-def check_sentence_pairs(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
+def check_sentence_pairs(stream: RowStream, batches: Sequence[InspectedBatch]) -> list[Check]:
     """Check the text and the labels of rows of sentence_pair."""
     table: SentencePairRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
     vocabulary = stream.vocabulary
-    across = mislabelled = layout = other_text = other = rows = 0
-    for inspected in seen:
+    across = mislabelled = layout = other_text = other = num_rows = 0
+    for inspected in batches:
         batch, text_BL = inspected.batch, restore_tokens(inspected.batch)
         (a_start, a), (b_start, b), _ = table.draw_pairs(
             inspected.row_B,
@@ -160,29 +160,33 @@ def check_sentence_pairs(stream: RowStream, seen: Sequence[InspectedBatch]) -> l
         same_document = a_document == b_document
         follows = same_document & (b_start == a_start + a)
         mislabelled += np.where(batch["next_sentence_labels"] == 0, ~follows, same_document).sum()
-        other, rows = other + batch["next_sentence_labels"].sum(), rows + len(a_document)
+        other, num_rows = other + batch["next_sentence_labels"].sum(), num_rows + len(a_document)
         for i, row in enumerate(text_BL):
             first = tokens[a_start[i] : a_start[i] + a[i]].tolist()
             second = tokens[b_start[i] : b_start[i] + b[i]].tolist()
             expected = [vocabulary.cls, *first, vocabulary.sep, *second, vocabulary.sep]
             other_text += row[batch["attention_mask"][i]].tolist() != expected
-            segments = batch["token_type_ids"][i]
-            layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
+            token_types = batch["token_type_ids"][i]
+            layout += (
+                token_types.sum() != b[i] + 1 or not token_types[a[i] + 2 : a[i] + b[i] + 3].all()
+            )
     return [
         check_absence("segments across documents", across),
         check_absence("labels that are wrong", mislabelled),
-        check_share("second segments from elsewhere", other, rows, stream.objective.random_next),
+        check_share(
+            "second segments from elsewhere", other, num_rows, stream.objective.random_next
+        ),
         check_absence("rows whose segments are not 0 ... 0 1 ... 1", layout),
         check_absence("rows whose text is not the store's", other_text),
     ]
 
 
-def check_sentence_order(stream: RowStream, seen: Sequence[InspectedBatch]) -> list[Check]:
+def check_sentence_order(stream: RowStream, batches: Sequence[InspectedBatch]) -> list[Check]:
     """Check the text and the labels of rows of sentence_order, whose true order is in the store."""
     table: ChunkRows = stream.table
     tokens, starts, sep = stream.split.tokens, stream.split.document_starts, stream.vocabulary.sep
-    across = mislabelled = layout = other_text = swapped = rows = 0
-    for inspected in seen:
+    across = mislabelled = layout = other_text = swapped = num_rows = 0
+    for inspected in batches:
         batch, counts_B = inspected.batch, inspected.batch["sentence_order_weights"] > 0
         (start_B, a_B), (_, b_B), *_ = table.draw_halves(
             inspected.row_B, inspected.key_B, stream.objective.short_seq_prob
@@ -192,12 +196,12 @@ def check_sentence_order(stream: RowStream, seen: Sequence[InspectedBatch]) -> l
             != np.searchsorted(starts, start_B + a_B + b_B - 1, "right")
         ).sum()
         mislabelled += (counts_B != (b_B > 0)).sum()
-        swapped, rows = (
+        swapped, num_rows = (
             swapped + batch["sentence_order_labels"][counts_B].sum(),
-            rows + counts_B.sum(),
+            num_rows + counts_B.sum(),
         )
         for i, row in enumerate(restore_tokens(batch)):
-            body, segments = row[batch["attention_mask"][i]][1:-1], batch["token_type_ids"][i]
+            body, token_types = row[batch["attention_mask"][i]][1:-1], batch["token_type_ids"][i]
             cut = int(np.argmax(body == sep))
             first, second = body[:cut], body[cut + 1 :]
             text = tokens[start_B[i] : start_B[i] + a_B[i] + b_B[i]]
@@ -208,12 +212,13 @@ def check_sentence_order(stream: RowStream, seen: Sequence[InspectedBatch]) -> l
             other_text += not any(fitting)
             mislabelled += any(fitting) and not fitting[batch["sentence_order_labels"][i]]
             layout += (
-                segments.sum() != len(second) + 1 or not segments[cut + 2 : len(body) + 2].all()
+                token_types.sum() != len(second) + 1
+                or not token_types[cut + 2 : len(body) + 2].all()
             )
     return [
         check_absence("segments across documents", across),
         check_absence("labels that are wrong", mislabelled),
-        check_share("segments in the other order", swapped, rows, 0.5),
+        check_share("segments in the other order", swapped, num_rows, 0.5),
         check_absence("rows whose segments are not 0 ... 0 1 ... 1", layout),
         check_absence("rows whose text is not the store's", other_text),
     ]

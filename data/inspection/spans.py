@@ -18,16 +18,16 @@ from data.vocabulary.base import Vocabulary
 
 
 def check_spans(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check batches of span_corruption."""
     objective, vocabulary = stream.objective, stream.vocabulary
     table: WindowRows = stream.table
     tokenizer = [token_id(f"<extra_id_{i}>") for i in range(objective.num_spans)]
     from_end = [vocabulary.size - 1 - i for i in range(objective.num_spans)]
-    foreign = gaps = loss = other_text = removed = rows = 0
-    seen, unmarked = strip_mode_tokens(objective, vocabulary, seen)
-    for inspected in seen:
+    foreign = gaps = loss = other_text = removed = num_rows = 0
+    batches, unmarked = strip_mode_tokens(objective, vocabulary, batches)
+    for inspected in batches:
         batch = inspected.batch
         inputs_BL, labels_BT = batch["encoder_token_ids"], batch["labels"]
         start_B = table.locate_starts(inspected.row_B)
@@ -37,14 +37,14 @@ def check_spans(
                 inputs.tolist(), targets.tolist(), set(vocabulary.sentinels)
             )
             other_text += raw != stream.split.tokens[start : start + objective.raw_length].tolist()
-            removed, rows = removed + num_removed, rows + 1
+            removed, num_rows = removed + num_removed, num_rows + 1
         gaps += (~batch["encoder_attention_mask"]).sum() + (inputs_BL == vocabulary.pad).sum()
         gaps += (inputs_BL[:, -1] != vocabulary.eos).sum()
         gaps += (labels_BT[:, -1] != vocabulary.eos).sum()
         loss += ((batch["label_weights"] > 0) & (labels_BT == vocabulary.pad)).sum()
         loss += (batch["label_weights"] == 0).sum()
     raw_length, num_spans = objective.raw_length, objective.num_spans
-    mean, share = removed / (rows * num_spans), removed / (rows * raw_length)
+    mean, share = removed / (num_rows * num_spans), removed / (num_rows * raw_length)
     return [
         Check(
             "share of tokens removed",
@@ -55,7 +55,7 @@ def check_spans(
         ),
         Check(
             "mean span",
-            abs(removed / rows / objective.mean_span - num_spans) <= 0.5001 or num_spans == 1,
+            abs(removed / num_rows / objective.mean_span - num_spans) <= 0.5001 or num_spans == 1,
             f"{mean:.3f} ({num_spans} spans a row)",
             f"{objective.mean_span}, so that spans are whole",
         ),
@@ -80,13 +80,13 @@ def check_spans(
 
 
 def strip_mode_tokens(
-    objective: Any, vocabulary: Vocabulary, seen: Sequence[InspectedBatch]
+    objective: Any, vocabulary: Vocabulary, batches: Sequence[InspectedBatch]
 ) -> tuple[Sequence[InspectedBatch], list[Check]]:
     """Return the batches without the mode token of each row, and a check of these tokens."""
     if not objective.mode:
-        return seen, []
+        return batches, []
     mode, wrong, stripped = objective.find_mode_id(vocabulary), 0, []
-    for inspected in seen:
+    for inspected in batches:
         inputs_BL = inspected.batch["encoder_token_ids"]
         wrong += (inputs_BL[:, 0] != mode).sum()
         mask_BL = inspected.batch["encoder_attention_mask"]

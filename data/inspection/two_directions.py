@@ -20,14 +20,14 @@ from data.vocabulary.base import Vocabulary
 
 
 def check_neighbours(
-    stream: RowStream, seen: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
+    stream: RowStream, batches: Sequence[InspectedBatch], token_id: Callable[[str], int | None]
 ) -> list[Check]:
     """Check the labels and the text of rows of bidirectional_lm."""
     other_next = other_previous = unweighed = other_text = 0
     split, vocabulary, length = stream.split, stream.vocabulary, stream.objective.length
     starts_S = np.unique(split.sentence_starts)  # Sentences without a word are left out.
     begins_S = starts_S + 2 * np.arange(len(starts_S))
-    for inspected in seen:
+    for inspected in batches:
         batch = inspected.batch
         other_next += (batch["token_ids"][:, 1:] != batch["labels"][:, :-1]).sum()
         previous_BL = batch["backward_labels"][:, 1:]

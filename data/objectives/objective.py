@@ -122,13 +122,15 @@ class Objective(ObjectiveDefaults, abc.ABC):
         """
 
     def measure_batches(
-        self, stream: "RowStream", seen: "Sequence[InspectedBatch]", token_id: TokenId
+        self, stream: "RowStream", batches: "Sequence[InspectedBatch]", token_id: TokenId
     ) -> "list[Check]":
-        """Return checks of this objective's guarantees, measured on the batches `seen`."""
+        """Return checks of this objective's guarantees, measured on `batches`."""
         if not self.checks:
             return []
-        return import_member(f"data.inspection.{self.checks}")(stream, seen, token_id)
+        return import_member(f"data.inspection.{self.checks}")(stream, batches, token_id)
 
-    def render_row(self, stream: "RowStream", seen: "InspectedBatch", i: int) -> dict[str, Any]:
+    def render_row(
+        self, stream: "RowStream", inspected: "InspectedBatch", i: int
+    ) -> dict[str, Any]:
         """Return row i of a batch in readable form, as data/inspection/rendering.py describes."""
-        return import_member(f"data.inspection.{self.rendering}")(stream, seen, i)
+        return import_member(f"data.inspection.{self.rendering}")(stream, inspected, i)

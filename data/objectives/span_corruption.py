@@ -212,10 +212,10 @@ def replace_spans(
 
 def mark_removed(unmasked_lengths_BK: np.ndarray, removed_BK: np.ndarray) -> np.ndarray:
     """Return which tokens of the text are removed, of segments of these lengths: bool [B, R]."""
-    rows, spans = unmasked_lengths_BK.shape
+    B, K = unmasked_lengths_BK.shape
     lengths_BK2 = np.stack([unmasked_lengths_BK, removed_BK], axis=2)
-    removed = np.repeat(np.tile([False, True], rows * spans), lengths_BK2.ravel())
-    return removed.reshape(rows, -1)
+    removed = np.repeat(np.tile([False, True], B * K), lengths_BK2.ravel())
+    return removed.reshape(B, -1)
 
 
 def insert_sentinels(
@@ -225,12 +225,12 @@ def insert_sentinels(
 
     sentinel_BK: [B, K], or [K] for the same in all rows.
     """
-    rows, spans = position_BK.shape
-    out = np.full((rows, len(tokens) // rows + spans + 1), eos, np.int32)
+    B, K = position_BK.shape
+    out = np.full((B, len(tokens) // B + K + 1), eos, np.int32)
     free = np.ones(out.shape, bool)
     free[:, -1] = False
-    free[np.arange(rows)[:, None], position_BK] = False
-    out[np.arange(rows)[:, None], position_BK] = sentinel_BK
+    free[np.arange(B)[:, None], position_BK] = False
+    out[np.arange(B)[:, None], position_BK] = sentinel_BK
     out[free] = tokens
     return out
 

@@ -48,8 +48,8 @@ def move_cls_last(rows: Batch) -> Batch:
     """
     last = rows["attention_mask"].sum(axis=-1, keepdims=True) - 1
     column_L = np.arange(rows["attention_mask"].shape[-1])
-    source = np.where(column_L < last, column_L + 1, np.where(column_L == last, 0, column_L))
-    moved = move_tokens(rows, source)
+    origin = np.where(column_L < last, column_L + 1, np.where(column_L == last, 0, column_L))
+    moved = move_tokens(rows, origin)
     for key in rows.keys() & {*POSITIONS}:
         position = rows[key]
         end = last.reshape(-1, *[1] * (position.ndim - 1))
@@ -63,8 +63,8 @@ def move_cls_first(batch: Batch) -> Batch:
     """Return the batch as it was before `move_cls_last`."""
     last = batch["attention_mask"].sum(axis=-1, keepdims=True) - 1
     column_L = np.arange(batch["attention_mask"].shape[-1])
-    source = np.where(column_L > last, column_L, np.where(column_L == 0, last, column_L - 1))
-    moved = move_tokens(batch, source)
+    origin = np.where(column_L > last, column_L, np.where(column_L == 0, last, column_L - 1))
+    moved = move_tokens(batch, origin)
     for key in batch.keys() & {*POSITIONS}:
         position = batch[key]
         end = last.reshape(-1, *[1] * (position.ndim - 1))
@@ -74,11 +74,11 @@ def move_cls_first(batch: Batch) -> Batch:
     return moved
 
 
-def move_tokens(batch: Batch, source: np.ndarray) -> Batch:
-    """Return a batch in which each position [..., L] has what belongs to the token at `source`."""
+def move_tokens(batch: Batch, origin: np.ndarray) -> Batch:
+    """Return a batch in which each position [..., L] has what belongs to the token at `origin`."""
     return {
-        key: np.take_along_axis(array, source, axis=-1)
-        if key in BY_TOKEN and array.shape == source.shape
+        key: np.take_along_axis(array, origin, axis=-1)
+        if key in BY_TOKEN and array.shape == origin.shape
         else array
         for key, array in batch.items()
     }

@@ -48,10 +48,10 @@ class Lanes:
                 "each takes at least one"
             )
         self.rows_S, lanes_S = np.asarray(rows_S, np.int64), apportion_places(rates, batch_size)
-        for name, rows, lanes in zip(names, self.rows_S, lanes_S):
-            if lanes > rows:
+        for name, num_rows, lanes in zip(names, self.rows_S, lanes_S):
+            if lanes > num_rows:
                 raise ValueError(
-                    f"the source {name!r} has {rows} rows for {lanes} lanes: "
+                    f"the source {name!r} has {num_rows} rows for {lanes} lanes: "
                     "lower data.batch_size, shorten the rows, or give it the rate 0"
                 )
         self.source_B = np.repeat(np.arange(len(names)), lanes_S)

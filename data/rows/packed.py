@@ -43,15 +43,15 @@ class PackedRows:
             count_N = np.bincount(size_Q[low:high], minlength=length + 1)
             # The first segment of each size that has no row yet.
             free_N = low + np.cumsum(count_N) - count_N
-            found = find_recipes(count_N.tolist(), length)
-            for rows, parts in found:
-                rows_G.append(rows)
+            recipes = find_recipes(count_N.tolist(), length)
+            for num_rows, parts in recipes:
+                rows_G.append(num_rows)
                 slots_G.append(len(parts))
                 for size in parts:
                     first_S.append(free_N[size])
-                    free_N[size] += rows
+                    free_N[size] += num_rows
                 size_S.extend(parts)
-            offsets.append(offsets[-1] + sum(rows for rows, _ in found))
+            offsets.append(offsets[-1] + sum(num_rows for num_rows, _ in recipes))
         self.offsets, self.count = np.array(offsets, np.int64), offsets[-1]
         self.first_row_G, self.first_slot_G = (
             np.concatenate([[0], np.cumsum(x, dtype=np.int64)]) for x in (rows_G, slots_G)
@@ -124,17 +124,17 @@ def find_recipes(count_N: list[int], width: int) -> list[tuple[int, tuple[int, .
             if not open_by_room[room]:
                 room -= 1
                 continue
-            rows, parts = open_by_room[room].pop()
-            taken = min(rows, remaining)
-            if rows > taken:
-                open_by_room[room].append((rows - taken, parts))
+            num_rows, parts = open_by_room[room].pop()
+            taken = min(num_rows, remaining)
+            if num_rows > taken:
+                open_by_room[room].append((num_rows - taken, parts))
             open_by_room[room - size].append((taken, (*parts, size)))
             remaining -= taken
         most = width // size
         # New rows; the last of them holds the remainder.
-        for rows, number in ((remaining // most, most), (1, remaining % most)):
-            if rows and number:
-                open_by_room[width - number * size].append((rows, (size,) * number))
+        for num_rows, number in ((remaining // most, most), (1, remaining % most)):
+            if num_rows and number:
+                open_by_room[width - number * size].append((num_rows, (size,) * number))
     return [recipe for group in open_by_room for recipe in group]
 
 

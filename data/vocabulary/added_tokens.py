@@ -137,23 +137,23 @@ def _check_listed(listed: dict[str, dict[str, Any]], tokens: Sequence[dict[str, 
             _check_token_id(token, listed[token["content"]]["id"])
 
 
-def _check_token_id(token: dict[str, Any], found: int | None) -> None:
-    if token["id"] not in (None, found):
+def _check_token_id(token: dict[str, Any], actual: int | None) -> None:
+    if token["id"] not in (None, actual):
         raise ValueError(
             f"the added token {token['content'][:60]!r} has id {token['id']} in the settings, and "
-            f"{found} in the vocabulary: it must be the id of its piece, or follow the last piece; "
-            "save the tokenizer's files again from one tokenizer"
+            f"{actual} in the vocabulary: it must be the id of its piece, or follow the last "
+            "piece; save the tokenizer's files again from one tokenizer"
         )
 
 
 def _check_folding(described: dict[str, Any], switches: dict[str, bool | None]) -> None:
     """Raise ValueError if such a tokenizer.json normalizes otherwise than its switches say."""
     steps = {step.get("type") for step in iterate_steps(described.get("normalizer"))}
-    for switch, found in (
+    for switch, actual in (
         ("do_lower_case", "Lowercase" in steps),
         ("keep_accents", "StripAccents" not in steps),
     ):
-        if switches.get(switch) not in (None, found):
+        if switches.get(switch) not in (None, actual):
             raise ValueError(
                 f"tokenizer_config.json: {switch} is {switches[switch]}, and the normalizer in "
                 "tokenizer.json contradicts it; save the tokenizer's files again from one tokenizer"

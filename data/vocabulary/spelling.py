@@ -72,7 +72,7 @@ def make_speller(vocabulary: Vocabulary, width: int) -> Callable[[np.ndarray], n
     return lambda ids: spelled_VC[np.asarray(ids)]
 
 
-def read_word_list(source: str | os.PathLike[str]) -> list[str]:
+def read_word_list(path: str | os.PathLike[str]) -> list[str]:
     """Return the words of a file with one a line, without the names of special tokens.
 
     Raises:
@@ -81,7 +81,7 @@ def read_word_list(source: str | os.PathLike[str]) -> list[str]:
     from data.corpus.json_lines import read_lines
 
     words: dict[str, None] = {}
-    for place, line in read_lines(source):
+    for place, line in read_lines(path):
         word = line.strip()
         if not word or word in ("<S>", "</S>", "<UNK>", *WORD_LEVEL_SPECIAL):
             continue

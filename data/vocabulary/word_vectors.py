@@ -17,7 +17,7 @@ from data.vocabulary.base import Vocabulary
 
 
 def read_word_vectors(
-    source: str | os.PathLike[str], width: int, words: Collection[str]
+    path: str | os.PathLike[str], width: int, words: Collection[str]
 ) -> dict[str, np.ndarray]:
     """Return {word: float32 [D]} of the words with a vector; of one that occurs twice, the first.
 
@@ -31,7 +31,7 @@ def read_word_vectors(
     """
     vectors: dict[str, np.ndarray] = {}
     num_read = 0
-    for number, (place, line) in enumerate(read_lines(source)):
+    for number, (place, line) in enumerate(read_lines(path)):
         # Words of some released vectors have blanks in them.
         word, *numbers = line.rstrip(" ").rsplit(" ", width)
         fields = line.split()
@@ -59,20 +59,20 @@ def read_word_vectors(
         if word in words:
             vectors.setdefault(word, vector)
     if not num_read:
-        raise ValueError(f"{source}: has no word vectors")
+        raise ValueError(f"{path}: has no word vectors")
     if not vectors:
         raise ValueError(
-            f"{source}: none of its {num_read:,} words is one of the {len(words):,} of the texts: "
+            f"{path}: none of its {num_read:,} words is one of the {len(words):,} of the texts: "
             "give vectors of the same language, written with the same capitals"
         )
     return vectors
 
 
-def describe_width(place: str, found: int, width: int) -> str:
+def describe_width(place: str, actual: int, width: int) -> str:
     """Return the error of vectors of another width than the model's."""
     return (
-        f"{place}: vectors of {found} numbers, and the model's words have {width}: set "
-        f"model.encoder.width={found}"
+        f"{place}: vectors of {actual} numbers, and the model's words have {width}: set "
+        f"model.encoder.width={actual}"
     )
 
 

@@ -98,7 +98,7 @@ class EncoderDecoder(Model):
 class PackedEncoderDecoder(EncoderDecoder):
     """An encoder-decoder whose rows may have several pairs of texts; each reads itself only.
 
-    Its `encode` also takes `encoder_segment_ids`, and its `decode` takes `segments`, the segment
+    Its `encode` also takes `encoder_segment_ids`, and its `decode` takes `segment_ids`, the segment
     ids of the decoder's tokens [B, L] and of the input [B, M].
     """
 
@@ -134,13 +134,13 @@ class PackedEncoderDecoder(EncoderDecoder):
     ) -> jax.Array:
         """Return the decoder's states [B, L, D], from which `compute_logits` predicts labels."""
         memory = self.encode(encoder_token_ids, encoder_attention_mask, train, encoder_segment_ids)
-        segments = None
+        segment_ids = None
         if decoder_segment_ids is not None:
             assert encoder_segment_ids is not None  # packed pairs have both
-            segments = (decoder_segment_ids, encoder_segment_ids)
+            segment_ids = (decoder_segment_ids, encoder_segment_ids)
         decoder_token_ids = shift_right(labels, decoder_segment_ids, self.config.start)
         return self.decode(
-            memory, encoder_attention_mask, decoder_token_ids, train, segments=segments
+            memory, encoder_attention_mask, decoder_token_ids, train, segment_ids=segment_ids
         )
 
     def encode(
@@ -161,7 +161,7 @@ class PackedEncoderDecoder(EncoderDecoder):
         decoder_token_ids: jax.Array,
         train: bool = False,
         step: DecodingStep | None = None,
-        segments: tuple[jax.Array, jax.Array] | None = None,
+        segment_ids: tuple[jax.Array, jax.Array] | None = None,
     ) -> jax.Array:
         """Return the decoder's states [B, L, D]. Arguments: as above."""
         raise NotImplementedError

@@ -59,15 +59,15 @@ def match_layout(params: Any, like: Any) -> dict[str, Any]:
     Raises:
       KeyError: `params` lacks a leaf of `like`.
     """
-    source, leaves = flatten_params(params), {}
+    given, leaves = flatten_params(params), {}
     for path, leaf in flatten_params(like).items():
         stack, is_stacked, rest = path.partition("/layers/")
-        if path not in source and (layer := re.fullmatch(r"(.*)/layer_(\d+)/(.*)", path)):
-            leaves[path] = np.asarray(source[f"{layer[1]}/layers/{layer[3]}"])[int(layer[2])]
-        elif is_stacked and path not in source:
+        if path not in given and (layer := re.fullmatch(r"(.*)/layer_(\d+)/(.*)", path)):
+            leaves[path] = np.asarray(given[f"{layer[1]}/layers/{layer[3]}"])[int(layer[2])]
+        elif is_stacked and path not in given:
             leaves[path] = stack_layers(
-                [source[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])]
+                [given[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])]
             )
         else:
-            leaves[path] = source[path]
+            leaves[path] = given[path]
     return unflatten_params(leaves)

@@ -212,8 +212,8 @@ def format_section(
     if rows:
         lines += format_table(("field", "type", "default", "meaning"), rows)
     for place, fields in elsewhere.items():
-        source = f"As in [{place}](#{place.lower()})" if place else "[Shared](#shared-fields)"
-        lines += [f"{source}: {' '.join(fields)}", ""]
+        link = f"As in [{place}](#{place.lower()})" if place else "[Shared](#shared-fields)"
+        lines += [f"{link}: {' '.join(fields)}", ""]
     return lines
 
 

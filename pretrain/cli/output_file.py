@@ -47,10 +47,10 @@ def check_output_file(
       IsADirectoryError: if it is a folder.
     """
     path = as_path(output)
-    for source in filter(None, inputs):
-        if _is_same(output, source):
+    for given in filter(None, inputs):
+        if _is_same(output, given):
             raise ValueError(
-                f"{option} {output} is what the command reads ({source}), which is never replaced; "
+                f"{option} {output} is what the command reads ({given}), which is never replaced; "
                 f"name another {option}"
             )
     if path.is_dir():

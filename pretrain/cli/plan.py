@@ -250,11 +250,11 @@ def format_bound(facts: Mapping[str, Any]) -> Iterator[str]:
     yield "             a bound, not a forecast: it ignores latencies and input"
 
 
-def format_ranking(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def format_ranking(ranking: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the lines of a search, best configuration first."""
     from pretrain.plan.advice import summarize_plan
 
-    if not found:
+    if not ranking:
         yield "no configuration that was tried fits"
-    for place, candidate in enumerate(found, 1):
+    for place, candidate in enumerate(ranking, 1):
         yield f"{place}. {' '.join(candidate['words'])}: {summarize_plan(candidate['plan'])}"

@@ -282,9 +282,9 @@ def find_workdir(action: str, argv: Sequence[str]) -> str | None:
     """Return the --workdir of the verb to run if it is in a bucket, else None."""
     found = list_workdirs(argv)
     if action != "doctor" and (not found or not found[-1].startswith("gs://")):
-        seen = f"--workdir {found[-1]}" if found else "no --workdir"
+        given = f"--workdir {found[-1]}" if found else "no --workdir"
         raise ValueError(
-            f"pod {action}: {seen}; it must be gs://BUCKET/FOLDER, because the disks of a pod "
+            f"pod {action}: {given}; it must be gs://BUCKET/FOLDER, because the disks of a pod "
             "are deleted with it and its workers share none"
         )
     return found[-1] if found and found[-1].startswith("gs://") else None

@@ -123,11 +123,11 @@ def score_written_texts(
     names: Iterable[str], written: Sequence[str], answers: Sequence[Any]
 ) -> dict[str, float]:
     """Return the metrics of generated texts by name, and what is reported with them."""
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for name in names:
         score = METRICS[name].compute_score(written, answers)
-        found |= score if isinstance(score, dict) else {name: float(score)}
-    return found
+        scores |= score if isinstance(score, dict) else {name: float(score)}
+    return scores
 
 
 def _make_label_metric(score: CompareLabels) -> Callable[..., Any]:

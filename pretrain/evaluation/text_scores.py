@@ -31,17 +31,17 @@ def score_text(
     if not isinstance(first.vocabulary, Vocabulary):
         return {}
     unknown = measure_unknown(first.split, first.vocabulary)
-    found = {"unknown": unknown}
+    text_scores = {"unknown": unknown}
     kind = "" if isinstance(stream, MixedStream) else first.objective.scored_tokens
     sizes = find_sizes(manifest, split)
     if not kind or not sizes.get("bytes") or "perplexity" not in scores:
-        return found
+        return text_scores
     num_tokens = len(first.split.tokens) * (1 if kind == "all" else 1 - unknown)
     nats = math.log(scores["perplexity"]) * num_tokens
-    found["bits_per_byte"] = nats / sizes["bytes"] / math.log(2)
+    text_scores["bits_per_byte"] = nats / sizes["bytes"] / math.log(2)
     if (words := sizes.get("words")) and sizes["bytes"] <= MAX_WORD_BYTES * words:
-        found["perplexity_per_word"] = math.exp(min(nats / words, 700))
-    return found
+        text_scores["perplexity_per_word"] = math.exp(min(nats / words, 700))
+    return text_scores
 
 
 def find_sizes(manifest: Mapping[str, Any], split: str) -> dict[str, float]:

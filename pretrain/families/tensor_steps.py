@@ -139,10 +139,11 @@ def drop_constant(name: str, make: Callable[[Any], np.ndarray]) -> Step:
     def check(config: Any, tensors: Tensors) -> Tensors:
         if name not in set(tensors):
             return tensors
-        expected, seen = make(config), np.asarray(tensors[name], np.float32)
-        if seen.shape != expected.shape or not np.allclose(seen, expected, rtol=1e-2, atol=0):
+        expected, actual = make(config), np.asarray(tensors[name], np.float32)
+        if actual.shape != expected.shape or not np.allclose(actual, expected, rtol=1e-2, atol=0):
             raise ValueError(
-                f"{name} is {list(seen.shape)} from {seen.flat[0] if seen.size else 'nothing'}; "
+                f"{name} is {list(actual.shape)} from "
+                f"{actual.flat[0] if actual.size else 'nothing'}; "
                 f"{type(config).__name__} has the constant {list(expected.shape)} from "
                 f"{expected.flat[0]:g} to {expected.flat[-1]:g}, and no other"
             )

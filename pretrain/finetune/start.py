@@ -194,13 +194,13 @@ def prepare_workdir(
         if pretrained.params:
             origin["pretrained_digest"] = digest_params(pretrained.params)
         start_workdir(workdir, run, params, pretrained.vocabulary, origin)
-        source = (
+        beginning = (
             f"all parameters are initialized at random{describe_vectors(pretrained)}"
             if args.fresh == "all"
             else f"parameters come from {pretrained.workdir} at step {pretrained.step:,}; "
             f"initialized at random: {', '.join(new) or 'none'}"
         )
-        print(f"{workdir}: {source}")
+        print(f"{workdir}: {beginning}")
     store: Any = run.data.store
     if os.path.exists(store) and os.listdir(store):
         found = ExampleStore.open(store)
@@ -244,17 +244,17 @@ def make_initial_params(
         return fill_word_embeddings(initial, pretrained), paths
     if fresh == "all":
         return initial, paths
-    source, before = jax.device_get(pretrained.params), pretrained.run.model
+    given, before = jax.device_get(pretrained.params), pretrained.run.model
     if not isinstance(run.model, HeadedConfig):  # a generative model has no head
-        return match_layout(source, initial), []
+        return match_layout(given, initial), []
     if isinstance(before, HeadedConfig):
         if type(before) is type(run.model) and all(
             getattr(before, name) == getattr(run.model, name) for name in list_own_fields(before)
         ):
-            return match_layout(source, initial), []
-        source = source["encoder"]
+            return match_layout(given, initial), []
+        given = given["encoder"]
     # The heads of the pretraining are dropped.
-    params = initial | {"encoder": match_layout(source, initial["encoder"])}
+    params = initial | {"encoder": match_layout(given, initial["encoder"])}
     return params, [path for path in paths if not path.startswith("encoder/")]
 
 

@@ -76,7 +76,7 @@ def compute_attention_maps(
         partial(_compute_pair if model.decodes else _compute_single, model),
         out_shardings=make_replicated_sharding(mesh),
     )
-    vocabulary, found, writer = trained.vocabulary, [], None
+    vocabulary, panels, writer = trained.vocabulary, [], None
     if model.decodes:
         writer = TextWriter(trained, min(length, aligned.max_length or length) - 1, 1)
     for row, target in zip(rows, targets):
@@ -99,13 +99,13 @@ def compute_attention_maps(
         sides = {name: (tokens[name], tokens[name]) for name in tokens if name in weights}
         if model.decodes:
             sides["cross"] = tokens["decoder"], tokens["encoder"]
-        found.append(
+        panels.append(
             [
                 Panel(name, *side, weights[name][:, :, : len(side[0]), : len(side[1])])
                 for name, side in sides.items()
             ]
         )
-    return found
+    return panels
 
 
 def _build_model(trained: Trained, mesh: Mesh) -> tuple[Any, Any]:
@@ -189,17 +189,17 @@ def _compute_pair(
         "decoder": (decoded, "attention"),
         "cross": (decoded, "cross"),
     }
-    found = {
+    weights = {
         name: _stack_weights(observed, kind)
         for name, (observed, kind) in kinds.items()
         if kind in observed.attention_weights
     }
-    if not found:
+    if not weights:
         raise ValueError(
             f"a {type(model.config).__name__} of these settings has no attention to show: its "
             "decoder reads the last state of the encoder alone"
         )
-    return found
+    return weights
 
 
 def _stack_weights(observed: Any, name: str) -> jax.Array:

@@ -61,17 +61,17 @@ def evaluate_task(
     if answer_context is not None and not questions[0].is_open:
         prior_rows = [scorer.make_rows(q.place, answer_context, q.choices)[0] for q in questions]
         prior = _score_rows(questions, prior_rows, scorer, batch_size)
-    found = [_make_answer(question, choices) for question, choices in zip(questions, scores)]
+    answers = [_make_answer(question, choices) for question, choices in zip(questions, scores)]
     numbers: dict[str, Any] = {
         "questions": len(questions),
         "shots": shots,
-        **_summarize_answers(questions, found, scores, prior),
+        **_summarize_answers(questions, answers, scores, prior),
         "fewer_examples": num_shortened,
         "cut": num_cut,
     }
     return {
         name: value if isinstance(value, int) else float(value) for name, value in numbers.items()
-    }, found
+    }, answers
 
 
 def _make_prompted_rows(
@@ -91,15 +91,15 @@ def _make_prompted_rows(
 
 def _summarize_answers(
     questions: Sequence[InContextQuestion],
-    found: Sequence[Mapping[str, Any]],
+    answers: Sequence[Mapping[str, Any]],
     scores: Sequence[Sequence[Score]],
     prior: Sequence[Sequence[Score]] | None,
 ) -> dict[str, Any]:
     """Return {name: number}: accuracies, their standard error, the perplexity of open questions."""
     numbers: dict[str, Any] = {}
     if questions[0].is_open:
-        numbers["accuracy"] = np.mean([answer["right"] for answer in found])
-        mean_log_p = np.mean([answer["scores"][0] for answer in found])
+        numbers["accuracy"] = np.mean([answer["right"] for answer in answers])
+        mean_log_p = np.mean([answer["scores"][0] for answer in answers])
         numbers["perplexity"] = math.exp(min(-mean_log_p, 700.0))
     else:
         # {name: (scores of a question's choices, their prior scores) -> values to compare}

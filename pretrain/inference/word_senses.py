@@ -47,14 +47,14 @@ def find_occurrences(
     Args:
       arrays: `offsets` and `spans` of their words, as `features` writes them.
     """
-    found = []
+    occurrences = []
     for n, text in enumerate(texts):
         first, end = arrays["offsets"][n : n + 2].tolist()
         words = [text[slice(*span)] for span in arrays["spans"][first:end]]
         for w, candidate in enumerate(words):
             if strip_marks(candidate) == strip_marks(word) and not np.isnan(x_RD[first + w]).any():
-                found.append(Occurrence(first + w, n, " ".join(words[max(w - 2, 0) : w + 3])))
-    return found
+                occurrences.append(Occurrence(first + w, n, " ".join(words[max(w - 2, 0) : w + 3])))
+    return occurrences
 
 
 def strip_marks(word: str) -> str:

@@ -111,12 +111,12 @@ def place_batches(
         parts = {name: place_batches(part, mesh, start) for name, part in stream.streams.items()}
         while True:
             yield {name: next(part) for name, part in parts.items()}
-    rows = stream.streams[""]
-    batch_size = rows.data.batch_size
+    stream_of_all = stream.streams[""]
+    batch_size = stream_of_all.data.batch_size
     intervals = find_local_rows(mesh, batch_size)
-    sources = [rows.iterate_batches(start, lo, hi) for lo, hi in intervals]
+    feeds = [stream_of_all.iterate_batches(start, lo, hi) for lo, hi in intervals]
     while True:
-        yield make_global_arrays([next(source) for source in sources], intervals, batch_size, mesh)
+        yield make_global_arrays([next(feed) for feed in feeds], intervals, batch_size, mesh)
 
 
 def place_evaluation_batches(stream: Stream, mesh: Mesh) -> Iterator[Batch]:

@@ -146,7 +146,7 @@ def make_gradient_exchange(
       exchange_dtype: the dtype in which gradients are summed over devices; by default the
         computation's, in which each device computes its own.
     """
-    rows = BATCH[0]
+    batch_axes = BATCH[0]
     wire_dtype = exchange_dtype or compute_dtype
 
     def gather(leaf: jax.Array, dim: int) -> jax.Array:
@@ -155,7 +155,7 @@ def make_gradient_exchange(
     def sum_gradient(gradient: jax.Array, dim: int) -> jax.Array:
         gradient = gradient.astype(wire_dtype)
         if dim < 0:
-            return jax.lax.psum(gradient, rows).astype(jnp.float32)
+            return jax.lax.psum(gradient, batch_axes).astype(jnp.float32)
         gradient = jax.lax.psum_scatter(gradient, "fsdp", scatter_dimension=dim, tiled=True)
         return jax.lax.psum(gradient, "data").astype(jnp.float32)
 
@@ -169,7 +169,7 @@ def make_gradient_exchange(
                 whole = jax.tree.map(gather, cast_params(shards, compute_dtype), dims)
                 gradients, (sums, new_variables) = compute_gradient(whole, *inputs)
                 gradients = jax.tree.map(sum_gradient, gradients, dims)
-                return gradients, (jax.lax.psum(sums, rows), new_variables)
+                return gradients, (jax.lax.psum(sums, batch_axes), new_variables)
 
             return jax.shard_map(
                 compute_on_shard,

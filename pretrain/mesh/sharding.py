@@ -251,10 +251,10 @@ def find_undivided_dims(params: Any, mesh: Mesh) -> list[tuple[str, int, str]]:
     ]
 
 
-def _drop_axis(shape: tuple[int, ...], spec: P, found: tuple[int, ...]) -> P | None:
-    """Return the spec without an axis, where `shape` without it is `found`, or None."""
+def _drop_axis(shape: tuple[int, ...], spec: P, actual: tuple[int, ...]) -> P | None:
+    """Return the spec without an axis, where `shape` without it is `actual`, or None."""
     without = ((*shape[:axis], *shape[axis + 1 :]) for axis in range(len(shape)))
-    axis = next((axis for axis, rest in enumerate(without) if rest == found), None)
+    axis = next((axis for axis, rest in enumerate(without) if rest == actual), None)
     return None if axis is None else P(*spec[:axis], *spec[axis + 1 :])
 
 

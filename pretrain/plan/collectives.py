@@ -152,7 +152,7 @@ def _parse_slice_exchange(
     }
     group = tuple(sorted(first_of_slice.values()))
     size = instruction.arrays[0].num_bytes * (1 if reduces else len(group))
-    source = re.search(r'op_name="([^"]*)"', instruction.attributes)
+    op_name = re.search(r'op_name="([^"]*)"', instruction.attributes)
     return Collective(
         kind=("all-reduce" if reduces else "all-gather") + BETWEEN_SLICES,
         bytes=size,
@@ -161,7 +161,7 @@ def _parse_slice_exchange(
         axes=_find_axes(group, mesh),
         count=module.count_runs(computation),
         overlapped=_is_slice_exchange_overlapped(module, computation, instruction, rendezvous),
-        source=source[1] if source else rendezvous,
+        source=op_name[1] if op_name else rendezvous,
         shape=instruction.arrays[0].dims,
     )
 

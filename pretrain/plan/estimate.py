@@ -148,10 +148,10 @@ def estimate_6nd(program: Program, run: Run) -> int:
     heads' and a classifier's to one position a row.
     """
     objective, size = run.data.objective, run.data.batch_size
-    rows = objective.count_part_rows(size) if isinstance(objective, Mixed) else {"": size}
+    num_rows = objective.count_part_rows(size) if isinstance(objective, Mixed) else {"": size}
     read = {"L": run.model.num_positions} if isinstance(run.model, ImageConfig) else {}
     return sum(
-        6 * rows[name] * count_applied_weights(program, component.axis_sizes() | read)
+        6 * num_rows[name] * count_applied_weights(program, component.axis_sizes() | read)
         for name, component in split_objective(objective).items()
     )
 

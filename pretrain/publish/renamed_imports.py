@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 
-def rename_imports(source: str, names: Mapping[str, str]) -> str:
+def rename_imports(code: str, names: Mapping[str, str]) -> str:
     """Return the source with packages renamed where they are imported.
 
     `import a` becomes `from b import a` for {"a": "b.a"}, so that the file's other lines stay true.
@@ -21,13 +21,13 @@ def rename_imports(source: str, names: Mapping[str, str]) -> str:
     Raises:
       ValueError: an import binds a name that would change, such as `import a.c`.
     """
-    lines = source.encode().splitlines(keepends=True)  # the parser counts columns in bytes
+    lines = code.encode().splitlines(keepends=True)  # the parser counts columns in bytes
     starts = [0]
     for line in lines:
         starts.append(starts[-1] + len(line))
     text = b"".join(lines)
     edits = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             start = starts[node.lineno - 1] + node.col_offset
             end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
@@ -39,11 +39,11 @@ def rename_imports(source: str, names: Mapping[str, str]) -> str:
     return text.decode()
 
 
-def list_imports(source: str) -> list[str]:
+def list_imports(code: str) -> list[str]:
     """Return the dotted names that a file imports; `from a import b` as `a.b`."""
     return [
         name
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(ast.parse(code))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in _list_names(node)
     ]

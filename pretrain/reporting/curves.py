@@ -64,7 +64,7 @@ def list_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[Cu
     keys = dict.fromkeys(
         key for row in rows for key, value in row.items() if isinstance(value, int | float)
     )
-    found = []
+    curves = []
     for file, label, *patterns in CURVES:
         train, heldout = (pattern and resolve_key(keys, pattern) for pattern in patterns)
         if (
@@ -72,11 +72,11 @@ def list_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[Cu
         ):  # of several, the one of the same name
             heldout = HELDOUT_PREFIX + train
         if train or heldout:
-            found.append(Curve(file.format(unit=unit), label.format(unit=unit), train, heldout))
-    known = {*KEYS_WITHOUT_CURVE, *(key for curve in found for key in curve[2:])}
+            curves.append(Curve(file.format(unit=unit), label.format(unit=unit), train, heldout))
+    known = {*KEYS_WITHOUT_CURVE, *(key for curve in curves for key in curve[2:])}
     known |= {key for key in keys if key.endswith(("/rows", "/targets"))}
     losses = [extract_series(rows, key) for key in ("loss", HELDOUT_PREFIX + "loss")]
-    scores, rest, labels = [], [], {curve.label for curve in found}
+    scores, rest, labels = [], [], {curve.label for curve in curves}
     for name in dict.fromkeys(key.removeprefix(HELDOUT_PREFIX) for key in keys if key not in known):
         train, heldout = (
             key
@@ -97,7 +97,7 @@ def list_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[Cu
             while f"{file}.png" in (curve.file for curve in scores):
                 file += "_"
             scores.append(Curve(f"{file}.png", label, None, heldout))
-    return sorted(found + scores, key=lambda curve: curve.heldout is None) + rest
+    return sorted(curves + scores, key=lambda curve: curve.heldout is None) + rest
 
 
 def shorten_name(name: str) -> str:

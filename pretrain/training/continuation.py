@@ -85,16 +85,18 @@ def describe_schedule(run: Run, before: Run | None, updates: int) -> list[str]:
     return lines
 
 
-def resume_rows(stream: Stream | MixedStream, step: int, rows: int | dict[str, int]) -> None:
+def resume_rows(stream: Stream | MixedStream, step: int, num_rows: int | dict[str, int]) -> None:
     """Continue the stream after the rows that a checkpoint records as read.
 
     Args:
-      rows: number of rows read, or {part: number of rows read} for a mixture of objectives.
+      num_rows: number of rows read, or {part: number of rows read} for a mixture of objectives.
     """
     if isinstance(stream, MixedStream):
-        stream.start_at_row(step, rows)
+        stream.start_at_row(step, num_rows)
     else:
-        stream.start_at_row(step, sum(rows.values()) if isinstance(rows, dict) else rows)
+        stream.start_at_row(
+            step, sum(num_rows.values()) if isinstance(num_rows, dict) else num_rows
+        )
 
 
 def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:
@@ -108,9 +110,9 @@ def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:
                 "first row"
             )
         elif row != start * batch_size:
-            rows = f"rows of {part}" if part else "rows"
+            noun = f"rows of {part}" if part else "rows"
             lines.append(
-                f"{start:,} steps have read {row:,} {rows}: step {start + 1:,} continues after "
+                f"{start:,} steps have read {row:,} {noun}: step {start + 1:,} continues after "
                 f"them with {batch_size:,} rows per step"
             )
     return lines

@@ -74,8 +74,10 @@ def write_new_workdir(
             checkpoints.wait_until_saved()
 
 
-def report_other_origin(workdir: Workdir, source: epath.PathLike, step: int | None = None) -> None:
-    """Print a line to stderr if a workdir that exists began with another model than `source`.
+def report_other_origin(
+    workdir: Workdir, model_path: epath.PathLike, step: int | None = None
+) -> None:
+    """Print a line to stderr if a workdir that exists began with another model.
 
     Args:
       workdir: the workdir, which is resumed.
@@ -85,8 +87,8 @@ def report_other_origin(workdir: Workdir, source: epath.PathLike, step: int | No
     if "folder" not in origin:
         return
     folder, origin_step = origin["folder"], origin.get("pretrained_step")
-    if folder != name_folder(source) or step not in (None, origin_step):
-        requested = name_folder(source) + (f" at step {step}" if step is not None else "")
+    if folder != name_folder(model_path) or step not in (None, origin_step):
+        requested = name_folder(model_path) + (f" at step {step}" if step is not None else "")
         print(
             f"note: {workdir} goes on from its own last checkpoint; it began with "
             f"{escape_line(folder)} at step {origin_step}, not with {requested}. To begin with "
@@ -149,6 +151,6 @@ def check_origin(workdir: Workdir, model: Any, fresh: str) -> None:
         )
 
 
-def name_folder(source: epath.PathLike) -> str:
+def name_folder(model_path: epath.PathLike) -> str:
     """Return the last part of the path of a model's folder, as origin.json has it."""
-    return os.path.basename(os.path.abspath(source))
+    return os.path.basename(os.path.abspath(model_path))

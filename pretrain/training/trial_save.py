@@ -24,6 +24,6 @@ def try_save(folder: epath.Path) -> None:
     with Checkpoints(folder) as checkpoints:
         checkpoints.save(state, run, "doctor")
         checkpoints.wait_until_saved()
-        found = checkpoints.restore_state(jax.eval_shape(lambda: state), placed, "doctor")
-    if found is None or not jnp.array_equal(found.params["probe"], params["probe"]):
+        restored = checkpoints.restore_state(jax.eval_shape(lambda: state), placed, "doctor")
+    if restored is None or not jnp.array_equal(restored.params["probe"], params["probe"]):
         raise ValueError("the checkpoint is not there, or has other numbers")

@@ -167,8 +167,8 @@ def _compare_inventory(folder: epath.Path) -> str | None:
         path, length = found[name]
         if length != size:
             return f"{name} has {length:,} bytes, {size:,} were written"
-        if checksum is not None and (seen := _compute_crc32c(path)) != checksum:
-            return f"{name} has CRC32C {seen:08x}, {checksum:08x} was written"
+        if checksum is not None and (actual := _compute_crc32c(path)) != checksum:
+            return f"{name} has CRC32C {actual:08x}, {checksum:08x} was written"
     return None
 
 

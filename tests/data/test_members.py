@@ -13,10 +13,13 @@ from data.store.reader import Store
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_inspection_has_the_functions_that_an_objective_names(name):
     objective = OBJECTIVES[name]
-    for member, last in ((objective.checks, "token_id"), (objective.rendering, "i")):
+    for member, *last in (
+        (objective.checks, "batches", "token_id"),
+        (objective.rendering, "inspected", "i"),
+    ):
         if member:
             names = list(inspect.signature(import_member(f"data.inspection.{member}")).parameters)
-            assert names[:2] == ["stream", "seen"] and names[2] == last
+            assert names[:3] == ["stream", *last]
 
 
 def test_every_kind_of_store_is_found():

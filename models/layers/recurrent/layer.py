@@ -96,10 +96,10 @@ class RecurrentLayer(nn.Module):
             self.get_variable(CARRY, "cells"),
             self.get_variable(CARRY, "output"),
         )
-        for found, expected in zip(jax.tree.leaves(state), jax.tree.leaves(zeros), strict=True):
-            if found.shape != expected.shape:
+        for actual, expected in zip(jax.tree.leaves(state), jax.tree.leaves(zeros), strict=True):
+            if actual.shape != expected.shape:
                 raise ValueError(
-                    f"a recurrent state of shape {list(found.shape)}: it must be "
+                    f"a recurrent state of shape {list(actual.shape)}: it must be "
                     f"{list(expected.shape)}, one row for each of the batch. Begin with zeros "
                     "where the batch size changes"
                 )

@@ -136,7 +136,7 @@ class LstmDecoder(nn.Module):
                 out_axes=1,
             )
             inputs = x_BLD, segment_ids, is_first_BL, starts
-            state, (out_BLC, *seen) = read_row(self, DecoderState(zeros, fed_BC), inputs)
+            state, (out_BLC, *observed) = read_row(self, DecoderState(zeros, fed_BC), inputs)
         else:
             if not self.has_variable(CARRY, "state"):
                 raise ValueError(
@@ -146,10 +146,10 @@ class LstmDecoder(nn.Module):
             inputs = x_BLD[:, 0], segment_ids[:, 0], None, None
             state = self.get_variable(CARRY, "state")
             state, outputs = read_position(self, state, inputs)
-            out_BLC, *seen = jax.tree.map(lambda x: x[:, None], outputs)
+            out_BLC, *observed = jax.tree.map(lambda x: x[:, None], outputs)
         if self.is_mutable_collection(CARRY) and not self.is_initializing():
             self.put_variable(CARRY, "state", state)
-        hidden, *weights_BLM = seen
+        hidden, *weights_BLM = observed
         self.sow("intermediates", "hidden_states", (x_BLD, *hidden))
         for weights in weights_BLM:
             self.sow("intermediates", "attention_weights", {"cross": (weights[:, None],)})
@@ -221,8 +221,8 @@ class LstmDecoder(nn.Module):
             assert keys_BMA is not None
             queries_BWC = query_RC.reshape(*is_visible_BWM.shape[:2], -1).astype(x_RD.dtype)
             scores_BWM = self.align(queries_BWC, keys_BMA)
-            found = average_states(scores_BWM, is_visible_BWM, source.states_BME)
-            context_RE, weights_RM = (x.reshape(x_RD.shape[0], -1) for x in found)
+            averaged = average_states(scores_BWM, is_visible_BWM, source.states_BME)
+            context_RE, weights_RM = (x.reshape(x_RD.shape[0], -1) for x in averaged)
             return context_RE, weights_RM
 
         if self.score is None:

@@ -70,14 +70,14 @@ class LstmEncoder(nn.Module):
         hidden_states, layers = [x_BMD], []
         for i in range(self.depth):
             x_BMD = Dropout(self.dropout, ops=self.ops)(x_BMD, deterministic=not train)
-            found = [
+            directions = [
                 self.read_rows(name, i, x_BMD, attention_mask, segment_ids)
                 for name in DIRECTIONS[self.direction]
             ]
-            outputs = [states.output_BH for states in found]
+            outputs = [states.output_BH for states in directions]
             x_BMD = self.ops.constrain(jnp.concatenate(outputs, axis=-1))
             hidden_states.append(x_BMD)
-            layers.append(found[-1])
+            layers.append(directions[-1])
         self.sow("intermediates", "hidden_states", tuple(hidden_states))
         return EncodedSource(x_BMD, tuple(layers))
 

@@ -28,11 +28,11 @@ def make_encoding(names: Sequence[str]) -> ImageEncoding:
 
     Raises ValueError as `ImageEncoding`.
     """
-    seen, classes = set(names), {}
+    taken, classes = set(names), {}
     for number, name in enumerate(names):
         if name in classes:
             name = f"{name} ({number})"
-            while name in seen:
+            while name in taken:
                 name += "'"
         classes[name] = number
     return ImageEncoding(tuple(classes))

@@ -152,15 +152,15 @@ class BestCells(NamedTuple):
 
 def find_best_cells(read: ReadText) -> list[BestCells]:
     """Return the best cells of each property of `PROPERTIES`."""
-    found = []
+    best = []
     for each in PROPERTIES:
         value_T = each.compute(read.text)[read.end_T - 1]
         class_T = sort_into_classes(value_T, each.num_classes)
         varies = class_T.any()
         ranked = rank_cells(read.cells_TC, class_T)[: 1 + RUNNERS_UP] if varies else ()
         entropy = measure_entropy(class_T) if varies else 0.0
-        found.append(BestCells(each, value_T, entropy, tuple(ranked)))
-    return found
+        best.append(BestCells(each, value_T, entropy, tuple(ranked)))
+    return best
 
 
 def choose_excerpt(best: BestCells, length: int) -> slice:

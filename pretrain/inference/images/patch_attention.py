@@ -45,7 +45,7 @@ def compute_image_maps(trained: Trained, mesh: Mesh, paths: Sequence[str]) -> li
     config: Any = trained.run.model
     model = build(config, **make_model_hooks(mesh, []))
     compute = jax.jit(partial(_compute_maps, model), out_shardings=make_replicated_sharding(mesh))
-    found = []
+    maps = []
     for path, pixels_SSC in zip(paths, images):
         pixels_BSSC = place_shared_rows(mesh, pixels_SSC[None])
         weights_NHGG, rollout_NGG, logits_K = jax.device_get(compute(trained.params, pixels_BSSC))
@@ -54,8 +54,8 @@ def compute_image_maps(trained: Trained, mesh: Mesh, paths: Sequence[str]) -> li
         if not config.predicts_patches:
             shares_K = np.asarray(jax.nn.softmax(logits_K[: len(classes)]))
             title += f": {classes[shares_K.argmax()]} ({shares_K.max():.1%})"
-        found.append(ImageMaps(title, pixels_SSC, weights_NHGG, rollout_NGG))
-    return found
+        maps.append(ImageMaps(title, pixels_SSC, weights_NHGG, rollout_NGG))
+    return maps
 
 
 def _compute_maps(
@@ -67,13 +67,13 @@ def _compute_maps(
     patches in a model without such tokens, or that predicts patches.
     """
     G, T = model.config.grid_size, model.config.num_tokens
-    seen = capture_activations(model, params, pixels_BSSC, method="compute_states")
-    weights_NHLL = jnp.stack([w_BHLL[0] for w_BHLL in seen.attention_weights["attention"]])
+    activations = capture_activations(model, params, pixels_BSSC, method="compute_states")
+    weights_NHLL = jnp.stack([w_BHLL[0] for w_BHLL in activations.attention_weights["attention"]])
     read = slice(T) if T and not model.config.predicts_patches else slice(T, None)
     weights_NHL = weights_NHLL[:, :, read].mean(axis=2)
     rollout_NL = roll_out(weights_NHLL.mean(axis=1))[:, read].mean(axis=1)
     weights_NHGG = weights_NHL[..., T:].reshape(*weights_NHL.shape[:2], G, G)
-    return weights_NHGG, rollout_NL[:, T:].reshape(-1, G, G), seen.output[0]
+    return weights_NHGG, rollout_NL[:, T:].reshape(-1, G, G), activations.output[0]
 
 
 def roll_out(weights_NLL: jax.Array) -> jax.Array:

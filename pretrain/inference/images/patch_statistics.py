@@ -89,9 +89,9 @@ def measure_distances(model: Any, params: Any, pixels_BSSC: jax.Array) -> jax.Ar
     config = model.config
     T, places_N2 = config.num_tokens, np.indices((config.grid_size,) * 2).reshape(2, -1).T
     between_NN = np.linalg.norm(places_N2[:, None] - places_N2, axis=-1) * config.patch_size
-    seen = capture_activations(model, params, pixels_BSSC, method="compute_states")
+    activations = capture_activations(model, params, pixels_BSSC, method="compute_states")
     found = []
-    for weights_BHLL in seen.attention_weights["attention"]:
+    for weights_BHLL in activations.attention_weights["attention"]:
         weights_BHNN = weights_BHLL[:, :, T:, T:]
         sums_BHN = (weights_BHNN * between_NN).sum(axis=-1)
         found.append((sums_BHN / weights_BHNN.sum(axis=-1)).mean(axis=(0, 2)))

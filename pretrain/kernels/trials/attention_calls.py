@@ -81,19 +81,21 @@ def cut_call(call: AttentionCall, mesh: Mesh) -> AttentionCall:
     num_shards, num_parts = mesh.shape["data"] * mesh.shape["fsdp"], mesh.shape["model"]
     own_rows = B if B % num_shards else B // num_shards
     heads = H if H % num_parts else H // num_parts
-    rows = next((count for count in ROWS if own_rows % count == 0), 1)
+    num_rows = next((count for count in ROWS if own_rows % count == 0), 1)
     pairs = count_pairs(call)
-    rows = rows if rows * heads * pairs <= MAX_PAIRS else 1
-    fitting = [n for n in range(1, heads + 1) if heads % n == 0 and rows * n * pairs <= MAX_PAIRS]
+    num_rows = num_rows if num_rows * heads * pairs <= MAX_PAIRS else 1
+    fitting = [
+        n for n in range(1, heads + 1) if heads % n == 0 and num_rows * n * pairs <= MAX_PAIRS
+    ]
     heads = max(fitting, default=1)
-    return _resize(shapes, rows, heads)._replace(
+    return _resize(shapes, num_rows, heads)._replace(
         scale=call.scale,
         drop=call.drop and call.drop.replace(key=None, drop_fn=drop_by_hash),
         soft_cap=call.soft_cap,
     )
 
 
-def _resize(call: AttentionCall, rows: int, heads: int) -> AttentionCall:
+def _resize(call: AttentionCall, num_rows: int, heads: int) -> AttentionCall:
     """Return the shapes of a call with other numbers of rows and of heads."""
 
     def cut(x: Any, **axes: int) -> Any:
@@ -110,31 +112,31 @@ def _resize(call: AttentionCall, rows: int, heads: int) -> AttentionCall:
     if isinstance(mask, Mask):
         chunks = mask.chunks
         if chunks is not None and chunks.buckets_BHRL is not None:
-            chunks = chunks.replace(buckets_BHRL=cut(chunks.buckets_BHRL, a0=rows, a1=heads))
+            chunks = chunks.replace(buckets_BHRL=cut(chunks.buckets_BHRL, a0=num_rows, a1=heads))
         pairs = {
-            name: ids and tuple(cut(x, a0=rows) for x in ids)
+            name: ids and tuple(cut(x, a0=num_rows) for x in ids)
             for name, ids in (("segment_ids", mask.segment_ids), ("ranks", mask.ranks))
         }
-        attention_mask = cut(mask.attention_mask_BM, a0=rows)
+        attention_mask = cut(mask.attention_mask_BM, a0=num_rows)
         mask = mask.replace(attention_mask_BM=attention_mask, chunks=chunks, **pairs)
     elif mask is not None and len(mask.shape) == 4:
-        mask = cut(mask, a0=rows, a1=heads)
+        mask = cut(mask, a0=num_rows, a1=heads)
     if isinstance(bias, DistanceBias):
         texts = bias.texts and bias.texts.replace(
-            same_BHL=cut(bias.texts.same_BHL, a0=rows, a1=heads),
-            other_BHL=cut(bias.texts.other_BHL, a0=rows, a1=heads),
-            query_ids_BL=cut(bias.texts.query_ids_BL, a0=rows),
-            key_ids_BN=cut(bias.texts.key_ids_BN, a0=rows),
+            same_BHL=cut(bias.texts.same_BHL, a0=num_rows, a1=heads),
+            other_BHL=cut(bias.texts.other_BHL, a0=num_rows, a1=heads),
+            query_ids_BL=cut(bias.texts.query_ids_BL, a0=num_rows),
+            key_ids_BN=cut(bias.texts.key_ids_BN, a0=num_rows),
         )
         bias = bias.replace(
-            q_BLHK=cut(bias.q_BLHK, a0=rows, a2=heads),
+            q_BLHK=cut(bias.q_BLHK, a0=num_rows, a2=heads),
             r_RHK=cut(bias.r_RHK, a1=heads),
-            position_BP=cut(bias.position_BP, a0=rows),
+            position_BP=cut(bias.position_BP, a0=num_rows),
             texts=texts,
         )
     elif bias is not None:
-        bias = cut(bias, a0=rows, a1=heads)
-    q, k, v = (cut(x, a0=rows, a2=heads) for x in call[:3])
+        bias = cut(bias, a0=num_rows, a1=heads)
+    q, k, v = (cut(x, a0=num_rows, a2=heads) for x in call[:3])
     return call._replace(q_BLHK=q, k_BMHK=k, v_BMHK=v, mask=mask, bias=bias)
 
 

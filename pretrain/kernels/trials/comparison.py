@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
 
 
 def find_difference(
-    found: Mapping[str, Any], plain: Mapping[str, Any], exact: Mapping[str, Any], dtype: str
+    own_arrays: Mapping[str, Any], plain: Mapping[str, Any], exact: Mapping[str, Any], dtype: str
 ) -> Verdict:
     """Compare the arrays of an operation with the arrays of its plain equation.
 
@@ -53,7 +53,7 @@ def find_difference(
     """
     floor, worst = FLOORS[dtype], 0.0
     for name, expected in exact.items():
-        x, y, z = (np.asarray(a, np.float32) for a in (found[name], plain[name], expected))
+        x, y, z = (np.asarray(a, np.float32) for a in (own_arrays[name], plain[name], expected))
         if x.shape != z.shape:
             return Verdict(f"failed its test: {name} has the shape {x.shape}, not {z.shape}")
         if not np.isfinite(x).all():
@@ -97,11 +97,11 @@ def compare_attention(kernel: AttentionKernel, call: AttentionCall, device: Any)
     dtype = np.dtype(call.q_BLHK.dtype).name
     with jax.set_mesh(mesh):
         try:
-            found = _run_attention(kernel.attend, inputs, weights, valid_BL11, options)
+            own_arrays = _run_attention(kernel.attend, inputs, weights, valid_BL11, options)
         except Exception as error:  # whatever a compiler raises is a reason against the kernel
             return Verdict(f"did not run in its test: {describe_error(error)}")
         if count_pairs(call) > 4 * MAX_PAIRS:
-            wrong = [name for name, x in found.items() if not np.isfinite(x).all()]
+            wrong = [name for name, x in own_arrays.items() if not np.isfinite(x).all()]
             if wrong:
                 return Verdict(f"failed its test: {wrong[0]} has values that are not finite")
             return Verdict(detail="finite; its rows are too long for the plain equations")
@@ -109,7 +109,7 @@ def compare_attention(kernel: AttentionKernel, call: AttentionCall, device: Any)
         with jax.default_matmul_precision("highest"):
             exact_inputs = _cast_floats(inputs)
             exact = _run_attention(ops.attend, exact_inputs, weights, valid_BL11, {})
-    return find_difference(found, plain, exact, dtype)
+    return find_difference(own_arrays, plain, exact, dtype)
 
 
 def _cast_floats(tree: Any) -> Any:

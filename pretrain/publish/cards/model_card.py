@@ -171,12 +171,12 @@ def _describe_origin(trained: TrainedModel) -> str:
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
     folder = format_code(origin["folder"])
     if averaged := origin.get("averaged"):
-        source = "the checkpoints"
+        weights = "the checkpoints"
         if "ema_decay" in origin:
             decay = f"decay {origin['ema_decay']:g}"
-            source = f"the moving averages of the parameters ({decay}) in {source}"
+            weights = f"the moving averages of the parameters ({decay}) in {weights}"
         steps = ", ".join(f"{step:,}" for step in averaged)
-        return f"The mean of {source} of steps {steps} of {folder}, trained with Cloze."
+        return f"The mean of {weights} of steps {steps} of {folder}, trained with Cloze."
     if is_fine_tuned(trained.run) and "pretrained_step" in origin:
         if any(path.startswith("encoder/") for path in origin.get("fresh", ())):
             return (

@@ -16,13 +16,13 @@ from pretrain.training.state import init_params
 BODY = ("embeddings", "encoder", "norm")
 
 
-def take_body(run: Run, place: str, source: Any) -> tuple[dict[str, Any], list[str]]:
+def take_body(run: Run, place: str, theirs: Any) -> tuple[dict[str, Any], list[str]]:
     """Return the parameters of a run that begins with a trained body, and the paths of new ones.
 
     Args:
       run: the run.
       place: the name of the other model, for an error.
-      source: the parameters of the other model.
+      theirs: the parameters of the other model.
 
     Raises:
       ConfigError: a parameter of the body is missing, or has another shape.
@@ -32,14 +32,14 @@ def take_body(run: Run, place: str, source: Any) -> tuple[dict[str, Any], list[s
     params = jax.device_get(initial)
     body = {part: params[part] for part in BODY}
     try:
-        taken = match_layout(source, body)
+        taken = match_layout(theirs, body)
     except KeyError as error:
         raise ConfigError(f"--from: {place} has no parameter {error}") from None
     leaves = jax.tree_util.tree_leaves_with_path(body)
-    for (keys, expected), found in zip(leaves, jax.tree.leaves(taken), strict=True):
-        if expected.shape != found.shape:
+    for (keys, expected), actual in zip(leaves, jax.tree.leaves(taken), strict=True):
+        if expected.shape != actual.shape:
             raise ConfigError(
-                f"--from: {format_path(keys)} is {list(found.shape)} in {place}, and "
+                f"--from: {format_path(keys)} is {list(actual.shape)} in {place}, and "
                 f"{list(expected.shape)} in the configuration; give both models the same sizes"
             )
     paths = [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]

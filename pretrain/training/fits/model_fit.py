@@ -32,16 +32,16 @@ def check_fit(run: Run, source: Source) -> None:
 
 def check_labels(run: Run, source: Source) -> None:
     """Raise ConfigError unless a source has the labels of the run's model, if that has any."""
-    expected, found = run.model.labels, getattr(source, "label_names", None)
+    expected, actual = run.model.labels, getattr(source, "label_names", None)
     if expected is None:
         return
-    if found is None:
+    if actual is None:
         raise ConfigError(
             f"{source.path}: its documents have no labels; `finetune` makes a store of labelled "
             "examples"
         )
-    if found != expected:
-        here, there = (", ".join(map(repr, names)) or "scores" for names in (found, expected))
+    if actual != expected:
+        here, there = (", ".join(map(repr, names)) or "scores" for names in (actual, expected))
         raise ConfigError(
             f"{source.path} has the labels {here}, the model {there}: "
             "both need the same labels in the same order"

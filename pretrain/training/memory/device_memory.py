@@ -69,11 +69,11 @@ def find_smallest_memory(mesh: jax.sharding.Mesh) -> DeviceMemory | None:
     return find_least([DeviceMemory(*one) for one in found if one])
 
 
-def find_least(found: Sequence[DeviceMemory]) -> DeviceMemory | None:
+def find_least(memories: Sequence[DeviceMemory]) -> DeviceMemory | None:
     """Return the least memory of several devices; None if there are none."""
-    if not found:
+    if not memories:
         return None
-    return min(found)._replace(available=min(memory.available for memory in found))
+    return min(memories)._replace(available=min(memory.available for memory in memories))
 
 
 def format_bytes(count: float) -> str:

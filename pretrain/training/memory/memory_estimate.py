@@ -214,11 +214,15 @@ def count_residuals(run: Run, mesh: Mesh, program: Program) -> int:
     batch_size = run.data.batch_size
     if batch_size * ROW_PRIME > MAX_SIZE:  # no array has so many rows
         batch_size = mesh.shape["data"] * mesh.shape["fsdp"]
-    rows = batch_size * ROW_PRIME
+    num_rows = batch_size * ROW_PRIME
     batch = map_shapes(
-        partial(jax.ShapeDtypeStruct, sharding=make_batch_sharding(mesh)), run.data.objective, rows
+        partial(jax.ShapeDtypeStruct, sharding=make_batch_sharding(mesh)),
+        run.data.objective,
+        num_rows,
     )
-    variables = jax.eval_shape(partial(init_variables, build(run.model), run.data.objective, rows))
+    variables = jax.eval_shape(
+        partial(init_variables, build(run.model), run.data.objective, num_rows)
+    )
     options = LossOptions(
         compute_dtype=run.train.compute_dtype, label_smoothing=run.train.label_smoothing
     )

@@ -59,12 +59,14 @@ def find_remedies(run: Run, mesh: Mesh, budget: int) -> list[str]:
     suffices, they are more devices and a narrower model.
     """
     counts = ResidualCounts(run, mesh)
-    found = list(itertools.islice(find_cheaper_steps(run, mesh, counts, budget), MAX_CHEAPER_STEPS))
-    found += find_batch_size(run, mesh, counts, budget)
-    if not found:
-        found += find_larger_mesh(run, mesh, counts, budget)
-        found += find_narrower_model(run, mesh, counts, budget)
-    return [" ".join(overrides) for overrides in found]
+    changes = list(
+        itertools.islice(find_cheaper_steps(run, mesh, counts, budget), MAX_CHEAPER_STEPS)
+    )
+    changes += find_batch_size(run, mesh, counts, budget)
+    if not changes:
+        changes += find_larger_mesh(run, mesh, counts, budget)
+        changes += find_narrower_model(run, mesh, counts, budget)
+    return [" ".join(overrides) for overrides in changes]
 
 
 def find_remat_key(model: Any) -> str | None:

@@ -133,10 +133,10 @@ class StepProfiler:
         self.scratch = None
 
 
-def copy_files(source: pathlib.Path, target: epath.Path) -> None:
+def copy_files(folder: pathlib.Path, target: epath.Path) -> None:
     """Copy all files below a local folder into another one, local or gs://."""
-    for path in sorted(source.rglob("*")):
+    for path in sorted(folder.rglob("*")):
         if path.is_file():
-            new = target / path.relative_to(source).as_posix()
+            new = target / path.relative_to(folder).as_posix()
             new.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(new, path.read_bytes())

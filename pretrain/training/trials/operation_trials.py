@@ -164,9 +164,9 @@ def compare_gathers(length: int, V: int, D: int, dtype: str, device: Any) -> Ver
         ]
         own = compute(make_take_rows(one), take_positions)
         plain = compute(ops.take_rows, ops.take_positions)
-        found, same = _differentiate(own, *arrays), _differentiate(plain, *arrays)
+        own_arrays, plain_arrays = _differentiate(own, *arrays), _differentiate(plain, *arrays)
         exact = _differentiate(plain, *(x.astype(jnp.float32) for x in arrays))
-    return find_difference(found, same, exact, dtype)
+    return find_difference(own_arrays, plain_arrays, exact, dtype)
 
 
 def select_leaves(params: Any) -> dict[str, Any]:
@@ -192,8 +192,8 @@ def compare_exchange(leaves: dict[str, Any], mesh: Mesh, dtype: str, wire: str |
 
     leaves: a tree of shapes, as of `select_leaves`.
     """
-    rows = mesh.shape["data"] * mesh.shape["fsdp"]
-    step = max(MIN_STEP, -(-rows // MAX_SUM))
+    num_rows = mesh.shape["data"] * mesh.shape["fsdp"]
+    step = max(MIN_STEP, -(-num_rows // MAX_SUM))
 
     def mark(shape: tuple[int, ...], row: Any) -> Any:
         return (row + np.arange(math.prod(shape)).reshape(shape)) % step == 0
@@ -223,7 +223,7 @@ def compare_exchange(leaves: dict[str, Any], mesh: Mesh, dtype: str, wire: str |
 
     specs = make_param_specs(shapes, mesh)
     params = jax.tree.map(lambda x, spec: place(x.astype(np.float32), spec), values, specs)
-    batch = {"row": place(np.arange(rows, dtype=np.int32), BATCH)}
+    batch = {"row": place(np.arange(num_rows, dtype=np.int32), BATCH)}
     key = place(np.zeros(2, np.uint32), PartitionSpec())
     exchanged = make_gradient_exchange(mesh, dtype, wire)(compute_gradient)
     with jax.set_mesh(mesh):
@@ -231,7 +231,7 @@ def compare_exchange(leaves: dict[str, Any], mesh: Mesh, dtype: str, wire: str |
     total = 0
     for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
         marks = np.zeros(gradient.shape, np.float32)
-        for row in range(rows):
+        for row in range(num_rows):
             marks += mark(gradient.shape, row)
         value = (np.arange(gradient.size) % 2).reshape(gradient.shape)
         total += float((marks * value).sum())
@@ -240,4 +240,4 @@ def compare_exchange(leaves: dict[str, Any], mesh: Mesh, dtype: str, wire: str |
                 return Verdict(f"failed its test: the sum of {jax.tree_util.keystr(path)} is wrong")
     if float(np.asarray(sums["value"].addressable_data(0))) != total:
         return Verdict("failed its test: the sum of the loss over the devices is wrong")
-    return Verdict(detail=f"equal over {rows} devices")
+    return Verdict(detail=f"equal over {num_rows} devices")

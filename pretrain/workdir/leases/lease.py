@@ -102,9 +102,9 @@ class Lease:
         self._released.set()
         self._thread.join(2 * TIMEOUT)
         try:
-            seen = self._read_file()
-            if self._is_mine(seen):
-                self._write_file(None, seen.generation)
+            state = self._read_file()
+            if self._is_mine(state):
+                self._write_file(None, state.generation)
         except LeaseUnreachable as failure:
             _print_notice(
                 f"{failure}. The lease stays: on this machine it is free once this process has "
@@ -147,17 +147,17 @@ class Lease:
 
     def _acquire_lease(self) -> None:
         """Acquire the lease, or raise ConfigError if another run holds it."""
-        seen = self._read_file()
-        if seen.holder and not seen.is_free and seen.holder.writes_elsewhere(self._workdir):
+        state = self._read_file()
+        if state.holder and not state.is_free and state.holder.writes_elsewhere(self._workdir):
             _print_notice(
-                f"{self._workdir} is a copy of a workdir that {seen.holder} writes to; this run "
+                f"{self._workdir} is a copy of a workdir that {state.holder} writes to; this run "
                 "goes on in the copy"
             )
-        elif not seen.is_free:
-            if seen.holder and seen.holder.is_here:
-                raise self._make_refusal(seen.holder)
-            seen = self._watch_holder(seen)
-        if not self._renew_lease(seen.generation) or not self._is_mine(self._read_file()):
+        elif not state.is_free:
+            if state.holder and state.holder.is_here:
+                raise self._make_refusal(state.holder)
+            state = self._watch_holder(state)
+        if not self._renew_lease(state.generation) or not self._is_mine(self._read_file()):
             raise self._make_refusal(self._read_file().holder)
 
     def _watch_holder(self, first: LeaseState) -> LeaseState:
@@ -174,19 +174,19 @@ class Lease:
         while watched < STALE:
             began = time.monotonic()
             time.sleep(tick)
-            seen = self._read_file()
-            if not seen.exists:
+            state = self._read_file()
+            if not state.exists:
                 break
-            if seen.generation != first.generation:
-                raise self._make_refusal(seen.holder)
+            if state.generation != first.generation:
+                raise self._make_refusal(state.holder)
             # A process that was suspended in between saw nothing, so its time does not count.
             watched += min(time.monotonic() - began, 2 * tick)
         _print_notice(
             f"{self._workdir}: no sign of life within {watched:.3g} s, so this run takes over"
-            if seen.exists
+            if state.exists
             else f"{self._workdir} is free"
         )
-        return seen
+        return state
 
     def _make_refusal(self, holder: Holder | None) -> ConfigError:
         return ConfigError(
@@ -202,12 +202,12 @@ class Lease:
         while not self._lost and not self._released.wait(HEARTBEAT):
             try:
                 if not self._renew_lease(self._generation):
-                    seen = self._read_file()
+                    state = self._read_file()
                     # An earlier write may have succeeded although its answer never arrived.
-                    if self._is_mine(seen):
-                        self._generation = seen.generation
+                    if self._is_mine(state):
+                        self._generation = state.generation
                     else:
-                        self._handle_loss(seen)
+                        self._handle_loss(state)
                 self._has_trouble = False
             except LeaseUnreachable as error:
                 if not self._has_trouble:
@@ -222,21 +222,21 @@ class Lease:
         A file that cannot be read is accepted until STALE seconds after the last renewal.
         """
         try:
-            seen = self._read_file()
-            if not self._is_mine(seen):
-                self._handle_loss(seen)
+            state = self._read_file()
+            if not self._is_mine(state):
+                self._handle_loss(state)
         except LeaseUnreachable as error:
             if read_boottime() - self._renewed > STALE:
                 self._mark_lost(
                     f"{error}, and it was not renewed for {STALE:g} s, so another run may hold it"
                 )
 
-    def _handle_loss(self, seen: LeaseState) -> None:
+    def _handle_loss(self, state: LeaseState) -> None:
         """Mark the lease as lost, unless this run has released it itself."""
         if not self._released.is_set():
             event = (
-                f"was taken by {seen.holder or 'an unknown process'}"
-                if seen.exists
+                f"was taken by {state.holder or 'an unknown process'}"
+                if state.exists
                 else "was removed"
             )
             self._mark_lost(f"the lease of {self._workdir} {event}")
@@ -251,8 +251,8 @@ class Lease:
                 self._lost = message
                 self._on_loss(message)
 
-    def _is_mine(self, seen: LeaseState) -> bool:
-        return seen.holder is not None and seen.holder.owner == self._me.owner
+    def _is_mine(self, state: LeaseState) -> bool:
+        return state.holder is not None and state.holder.owner == self._me.owner
 
     # ---- the file ------------------------------------------------------------
 
