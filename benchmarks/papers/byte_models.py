@@ -44,7 +44,7 @@ SIZES = ("model.width=128", "model.depth=2", "model.mlp=512", "model.dropout=0.0
 VOCAB = {"gpt2": 257, "roberta": 261}
 
 
-class Model(NamedTuple):
+class RacingModel(NamedTuple):
     """A model of the table.
 
     Attributes:
@@ -69,9 +69,11 @@ WINDOWS = (
     *("data.objective.max_predictions=320", "model.attention_dropout=0.0"),
 )
 MODELS = {
-    "dense": Model("GPT-2", "gpt_tiny", "its row", 2_048, ("model.attention_dropout=0.0",)),
-    "dense_short": Model("GPT-2", "gpt_tiny", "its row", 256, ("model.attention_dropout=0.0",)),
-    "transformer_xl": Model(
+    "dense": RacingModel("GPT-2", "gpt_tiny", "its row", 2_048, ("model.attention_dropout=0.0",)),
+    "dense_short": RacingModel(
+        "GPT-2", "gpt_tiny", "its row", 256, ("model.attention_dropout=0.0",)
+    ),
+    "transformer_xl": RacingModel(
         "Transformer-XL",
         "transformer_xl_tiny",
         "its row and the 768 bytes before",
@@ -81,23 +83,25 @@ MODELS = {
             "model.attention_dropout=0.0",
         ),
     ),
-    "sparse_fixed": Model(
+    "sparse_fixed": RacingModel(
         "Sparse Transformer, fixed",
         "sparse_transformer_tiny",
         "its row",
         2_048,
         ("model.stride=64", "model.summary=16"),
     ),
-    "sparse_strided": Model(
+    "sparse_strided": RacingModel(
         "Sparse Transformer, strided",
         "sparse_transformer_tiny",
         "its row",
         2_048,
         ("model.pattern=strided", "model.stride=64"),
     ),
-    "reformer": Model("Reformer", "reformer_tiny", "its row", 2_048, ("model.axial_shape=32,64",)),
-    "bert": Model("BERT", "bert_tiny", "all but 15 % of its row", 2_048, WINDOWS, "roberta"),
-    "linformer": Model(
+    "reformer": RacingModel(
+        "Reformer", "reformer_tiny", "its row", 2_048, ("model.axial_shape=32,64",)
+    ),
+    "bert": RacingModel("BERT", "bert_tiny", "all but 15 % of its row", 2_048, WINDOWS, "roberta"),
+    "linformer": RacingModel(
         "Linformer, k = 128",
         "linformer_tiny",
         "all but 15 % of its row",
@@ -106,13 +110,13 @@ MODELS = {
         "roberta",
     ),
     # Its scores by distance would take 6 GB in rows of 2,048.
-    "xlnet": Model(
+    "xlnet": RacingModel(
         "XLNet", "xlnet_tiny", "5 in 6 bytes of its row, and some of the rest", 512, (), "roberta"
     ),
 }
 
 
-def list_overrides(model: Model, folder: pathlib.Path, every: int) -> list[str]:
+def list_overrides(model: RacingModel, folder: pathlib.Path, every: int) -> list[str]:
     """Return all overrides of a model's configuration.
 
     Args:
