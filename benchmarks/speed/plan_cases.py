@@ -57,6 +57,7 @@ PLANS = (
     Plan("modernbert_base", "v5p:4x4x4", MODERN_8192),
     Plan("modernbert_base", "v5e:16x16", "train.microbatches=3"),
     Plan("modernbert_large", "v5p:4x4x4", "train.microbatches=11"),
+    Plan("modernbert_large", "v5e:16x16", "data.batch_size=5120 train.microbatches=5"),
     Plan("ettin_1b", "v5p:4x4x4", "train.microbatches=9"),
     Plan("ettin_decoder_150m", "v5p:4x4x4", "train.microbatches=9"),
     Plan("neobert", "v5p:4x4x4", "train.microbatches=4"),
