@@ -250,8 +250,6 @@ case "$1" in
     esac
     install "$extra"
     configure_environment
-    # Python keeps what it has translated, of the tests too: else each process translates all of them, for 15 s.
-    unset PYTHONDONTWRITEBYTECODE
     # In two processes, one test file at a time, the slowest files first (tests/conftest.py): most of the time is compilation, and XLA
     # compiles on one core.
     [ $# -gt 0 ] || set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder

@@ -3,8 +3,12 @@ and tiny runs.
 """
 
 import os
+import sys
 from importlib import metadata
 
+# Python keeps what it has translated: else each process translates all that it imports, for 15 s.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Before JAX is imported anywhere.
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
@@ -36,7 +40,6 @@ import gc
 import pathlib
 import re
 import signal
-import sys
 
 import pytest
 
