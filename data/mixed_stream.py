@@ -113,6 +113,22 @@ class MixedStream:
         return tf.data.Dataset.zip(datasets)
 
 
+def continue_rows(stream: Stream | MixedStream, before: Stream | MixedStream, step: int) -> None:
+    """Let the batch of `step` begin after the rows that another stream has read by then.
+
+    Parts of the same name continue each other, and a new part begins with its first row. A single
+    objective counts the rows of all parts of a mixture before it.
+    """
+    if "" in stream.streams and "" not in before.streams:
+        stream.start_at_row(step, sum(before.locate_rows(step).values()))
+        return
+    for part, own in stream.streams.items():
+        if part in before.streams:
+            own.continue_after(before.streams[part], step)
+        else:
+            own.start_at_row(step, 0)
+
+
 def derive_seed(seed: int, name: str) -> int:
     """Return the seed of a part, so that two parts read the same rows in different orders."""
     return int(hashing.derive_keys(seed, PARTS_KEY, zlib.crc32(name.encode()))[0] >> 1)

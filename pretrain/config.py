@@ -19,6 +19,7 @@ from typing import Any
 from data.config import Data as Data  # for configuration files, as the sections below
 from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, check_scheme, is_remote
+from data.members import call_later
 from pretrain.host.command import PROGRAM, explain_missing_module
 from pretrain.run import SECTION_CLASSES, Run, validate_run
 from pretrain.settings import Adafactor as Adafactor
@@ -32,6 +33,7 @@ from pretrain.settings import Lion as Lion
 from pretrain.settings import Mesh as Mesh
 from pretrain.settings import Muon as Muon
 from pretrain.settings import Optimizer as Optimizer
+from pretrain.settings import Phase as Phase
 from pretrain.settings import StableAdamW as StableAdamW
 from pretrain.settings import Train as Train
 from pretrain.settings.fields import list_dropped
@@ -52,6 +54,11 @@ FORMAT = 3
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 
+# What only a run with phases needs.
+set_phases, set_length, resolve_phases = (
+    call_later(f"pretrain.phases:{name}") for name in ("set_phases", "set_length", "resolve_phases")
+)
+
 
 # ---- loading -----------------------------------------------------------------
 
@@ -71,6 +78,8 @@ def load(name: str | pathlib.Path, overrides: Sequence[str] = ()) -> Run:
     run = read_json(path) if path.suffix == ".json" else _execute_file(path)
     run = override_run(run, overrides)
     validate_run(run)
+    if run.phases:
+        resolve_phases(run)
     return run
 
 
@@ -93,11 +102,15 @@ def override_run(
     Raises:
       ConfigError: an argument is not a setting of the run.
     """
-    overrides = [parse_override(argument) for argument in arguments]
+    words = [parse_override(argument) for argument in arguments]
+    of_phases = [word for word in words if word.names[0] == "phases" and len(word.names) > 1]
+    overrides = [word for word in words if word not in of_phases]
     changed = apply_overrides(run, overrides)
     for line in list_dropped(run, changed, overrides):
         report(line)
-    return changed
+    if of_phases:
+        changed = set_phases(changed, of_phases)
+    return set_length(changed, overrides, report) if changed.phases else changed
 
 
 def list_names() -> list[str]:

@@ -25,6 +25,7 @@ from pretrain.settings import (
     Limits,
     Mesh,
     Optimizer,
+    Phase,
     Train,
 )
 from pretrain.settings.fields import list_sections
@@ -58,6 +59,7 @@ class Run:
     evaluate: Evaluate = Evaluate()  # The evaluation on the held-out part.
     checkpoint: Checkpoint = Checkpoint()  # When checkpoints are saved and deleted.
     watchdog: Limits = Limits()  # The seconds after which a run counts as hung.
+    phases: tuple[Phase, ...] = ()  # The phases of training, in order; (): one with these settings.
 
 
 class SectionClasses(Mapping[str, type]):

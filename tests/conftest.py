@@ -192,8 +192,8 @@ def draw_numbers():
 def pytest_runtest_setup():
     if "orbax.checkpoint" in sys.modules:
         save_small_arrays_whole()
-    if "pretrain.training.loop" in sys.modules:
-        share_programs(sys.modules["pretrain.training.loop"])
+    if "pretrain.training.phases" in sys.modules:
+        share_programs(sys.modules["pretrain.training.phases"])
 
 
 def save_small_arrays_whole():
@@ -209,15 +209,15 @@ def save_small_arrays_whole():
     type_handlers.get_type_handler(jax.Array)._min_slice_bytes_for_replica_parallel = 1 << 20
 
 
-def share_programs(loop):
+def share_programs(phases):
     """Let runs of this process that compute the same on the same devices share one compiled
     program.
     """
-    if hasattr(loop, "own_program"):
+    if hasattr(phases, "own_program"):
         return
     from pretrain.kernels.attention.choice import KERNELS  # Some tests give the CPU kernels.
 
-    loop.own_program, loop.own_evaluator = loop.make_program, loop.make_evaluator
+    phases.own_program, phases.own_evaluator = phases.make_program, phases.make_evaluator
     programs, evaluators = {}, {}
 
     def find_or_make(programs, key, make):
@@ -229,18 +229,18 @@ def share_programs(loop):
 
     def make_program(run, mesh, **options):
         if options:
-            return loop.own_program(run, mesh, **options)
+            return phases.own_program(run, mesh, **options)
         data = dataclasses.replace(run.data, store="", rates=(), threads=1, prefetch=1, feed="auto")
         train = dataclasses.replace(run.train, stop_at_step=0)
         key = (run.model, data, train, run.optimizer, run.guard, mesh, KERNELS.get("cpu"))
-        return find_or_make(programs, key, lambda: loop.own_program(run, mesh))
+        return find_or_make(programs, key, lambda: phases.own_program(run, mesh))
 
     def make_evaluator(model, loss, mesh, **options):
-        make = functools.partial(loop.own_evaluator, model, loss, mesh, **options)
+        make = functools.partial(phases.own_evaluator, model, loss, mesh, **options)
         key = (id(model), id(loss), mesh, *options.values())
         return find_or_make(evaluators, key, lambda: (make(), model, loss))[0]
 
-    loop.make_program, loop.make_evaluator = make_program, make_evaluator
+    phases.make_program, phases.make_evaluator = make_program, make_evaluator
 
 
 @pytest.fixture

@@ -41,7 +41,13 @@ ORDER = {
     ),
     "pretrain": (
         *("pretrain.host", "pretrain.settings", "pretrain.families", "pretrain.run"),
-        *("pretrain.config", "pretrain.processes", "pretrain.mesh", "pretrain.kernels"),
+        *(
+            "pretrain.phases",
+            "pretrain.config",
+            "pretrain.processes",
+            "pretrain.mesh",
+            "pretrain.kernels",
+        ),
         *("pretrain.workdir", "pretrain.reporting", "pretrain.convert", "pretrain.evaluation"),
         *("pretrain.training", "pretrain.inference", "pretrain.publish", "pretrain.finetune"),
         *("pretrain.plan", "pretrain.pod", "pretrain.api", "pretrain.cli", "pretrain.__main__"),

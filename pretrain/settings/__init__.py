@@ -21,6 +21,7 @@ from pretrain.settings.sections import (
     Limits,
     Mesh,
     Metric,
+    Phase,
     Train,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "Metric",
     "Muon",
     "Optimizer",
+    "Phase",
     "StableAdamW",
     "Train",
 ]

@@ -75,7 +75,7 @@ def apply_overrides(node: Any, overrides: Iterable[Override]) -> Any:
     by_name: dict[str, list[Override]] = {}
     for override in overrides:
         if override.names[0] not in fields:
-            raise _make_unknown_key_error(node, override, fields)
+            raise make_unknown_key_error(node, override, fields)
         by_name.setdefault(override.names[0], []).append(override)
     values = {
         name: _apply_to_field(getattr(node, name), fields[name], group)
@@ -108,7 +108,7 @@ def _apply_to_items(items: tuple[Any, ...], overrides: Iterable[Override]) -> tu
     by_name = {item.name: [] for item in items}
     for override in overrides:
         if override.names[0] not in by_name:
-            raise _make_unknown_key_error(items, override, by_name)
+            raise make_unknown_key_error(items, override, by_name)
         if len(override.names) == 1:
             raise ConfigError(f"{override.key} is a section: set one of its fields")
         by_name[override.names[0]].append(override._replace(names=override.names[1:]))
@@ -127,15 +127,13 @@ def _apply_to_field(value: Any, kind: Any, overrides: Iterable[Override]) -> Any
     inner = []
     for override in overrides:
         if len(override.names) == 1:
-            value = _parse_value(override.text, kind, override.key)
+            value = parse_value(override.text, kind, override.key)
         else:
             inner.append(override._replace(names=override.names[1:]))
     return apply_overrides(value, inner) if inner else value
 
 
-def _make_unknown_key_error(
-    node: Any, override: Override, fields: Mapping[str, Any]
-) -> ConfigError:
+def make_unknown_key_error(node: Any, override: Override, fields: Mapping[str, Any]) -> ConfigError:
     name, key = override.names[0], override.key
     close = difflib.get_close_matches(name, fields, n=3, cutoff=0.5)
     close.sort(key=lambda field: sorted(field) != sorted(name))  # swapped letters come first
@@ -146,7 +144,7 @@ def _make_unknown_key_error(
     )
 
 
-def _parse_value(text: str, kind: Any, key: str) -> Any:
+def parse_value(text: str, kind: Any, key: str) -> Any:
     """Return `text` as a value of the annotated type `kind`."""
     kinds = list_options(kind)
     if any(dataclasses.is_dataclass(member) or member in OPEN_KINDS for member in kinds):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,25 +12,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data.mixed_stream import MixedStream
-from data.pipeline import Stream
 from data.source import Source
 from pretrain.config import Run
 from pretrain.mesh.replica_check import ReplicaCheck
+from pretrain.phases import find_phase
 from pretrain.processes.stragglers import StragglerMonitor
 from pretrain.training.divergence import DivergenceMonitor
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.logger import RunLog
 from pretrain.training.monitoring.profile import StepProfiler
-from pretrain.training.program import Program
+from pretrain.training.phases import Batches, OpenPhase, describe_phase
 from pretrain.training.state import TrainState
 from pretrain.training.targets import check_step
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.leases.lease import Lease
-
-# (step, batch on the mesh) for consecutive steps.
-Batches = Generator[tuple[int, Any], None, None]
 
 
 class RestartableFeed:
@@ -75,17 +71,16 @@ class TrainContext:
     """What the training loop works with.
 
     Attributes:
+      phases: the phases of the run, in order.
+      phase: the one in force.
       open_feed: takes a step and returns a generator of (step, batch on the mesh) from there on.
-      reads_stream: whether the feed reads them as they are, and not a user's dataset.
-      evaluator: (params, stream, begin=...) -> {name: score}.
-      heldout: the held-out rows, or None if the run evaluates nothing.
-      sampler: (params, step) -> None, which writes samples of the held-out rows, or None.
-      is_compiled: whether the training step has been compiled.
+      reads_stream: whether the feed reads the rows as they are, and not a user's dataset.
     """
 
     run: Run
     source: Source
-    program: Program
+    phases: Sequence[OpenPhase]
+    phase: OpenPhase
     checkpoints: Checkpoints
     lease: Lease
     replica_check: ReplicaCheck
@@ -96,12 +91,7 @@ class TrainContext:
     log: RunLog
     profiler: StepProfiler
     open_feed: Callable[[int], Batches]
-    evaluator: Callable[..., dict[str, float]]
-    stream: Stream | MixedStream
     reads_stream: bool
-    heldout: Stream | MixedStream | None
-    sampler: Callable[[Any, int], None] | None
-    is_compiled: bool = False
 
     def read_batches(self, start: int) -> RestartableFeed:
         """Return the batches of the run from step `start` on."""
@@ -121,25 +111,35 @@ class TrainContext:
 
         An implicit transfer from the host would stall every step, so it raises an error.
         """
+        self.enter_phase(step)
         if self.profiler.is_due(step):
             jax.block_until_ready(state)  # The trace begins with this step.
             self.profiler.start_trace()
-        phase = "step" if self.is_compiled else "compile"
+        program, is_compiled = self.phase.program, self.phase.is_compiled
         with (
-            self.ledger.time_phase(phase),
+            self.ledger.time_phase("step" if is_compiled else "compile"),
             self.stragglers.measure_device_wait(),
             jax.transfer_guard("disallow"),
         ):
-            state, metrics = self.program.train_step(state, batch)
+            state, metrics = program.train_step(state, batch)
         self.log.leave_out_time(self.profiler.stop_if_due(step, metrics))
-        if not self.is_compiled:
+        if not is_compiled:
             self.note_operations()
-        self.is_compiled = True
+        for phase in self.phases:
+            phase.is_compiled |= phase.program is program
         return state, metrics
+
+    def enter_phase(self, step: int) -> None:
+        """Let the phase that trains step number `step` be in force."""
+        phase = find_phase(self.phases, step - 1)
+        if phase is not self.phase:
+            self.phase = phase
+            self.log.log_message(describe_phase(phase))
 
     def note_operations(self) -> None:
         """Print and record the attention kernels in use and what was left out, if anything."""
-        kernels, refusals = self.program.attention["update"], [*self.program.refusals]
+        program = self.phase.program
+        kernels, refusals = program.attention["update"], [*program.refusals]
         if kernels:
             self.log.log_message(f"attention kernel: {'; '.join(kernels)}")
         facts = {"attention": kernels, "left_out": refusals}
@@ -149,7 +149,8 @@ class TrainContext:
         """Count the step of a row of metrics; raise ConfigError if it had no target."""
         self.guard.check(row)
         if row is not None and self.reads_stream:
-            check_step(self.stream, self.program.loss, row)
+            phase = find_phase(self.phases, row["step"] - 1)
+            check_step(phase.stream, phase.program.loss, row)
 
     def evaluate_heldout(self, params: Any, step: int) -> dict[str, float]:
         """Return the scores of the held-out rows, and write samples if the run has a sampler."""
@@ -158,10 +159,10 @@ class TrainContext:
             self.ledger.enter_phase("evaluate")
 
         with self.ledger.time_phase("evaluate"):
-            scores = self.evaluator(params, self.heldout, begin=enter_evaluation)
-            if self.sampler:
+            scores = self.phase.evaluator(params, self.phase.heldout, begin=enter_evaluation)
+            if self.phase.sampler:
                 enter_evaluation()
-                self.sampler(params, step)
+                self.phase.sampler(params, step)
         return scores
 
     def check_replicas(self, state: TrainState, step: int) -> None:
@@ -180,7 +181,7 @@ class TrainContext:
                 state,
                 self.run,
                 self.source.encoding.fingerprint,
-                rows=self.stream.locate_rows(step),
+                rows=self.phase.stream.locate_rows(step),
                 scores=scores,
                 counts={
                     "guard": self.guard.make_record(),
@@ -200,19 +201,20 @@ class TrainContext:
 
         See pretrain/training/divergence.py.
         """
-        guard, shardings = self.guard, self.program.state_shardings
+        guard, program = self.guard, self.phase.program
+        shardings = program.state_shardings
         first, last = guard.find_first_skipped(), guard.step
         with self.ledger.time_phase("start"):
             self.lease.verify_held()  # `restore_state` moves damaged checkpoints.
             self.checkpoints.wait_until_saved()
             state = self.checkpoints.restore_state(
-                self.program.abstract_state,
+                program.abstract_state,
                 shardings,
                 self.source.encoding.fingerprint,
                 self.log.log_message,
                 before_step=first,
             )
-            state = self.program.init() if state is None else state
+            state = program.init() if state is None else state
             saved_step = int(state.step)
             self.ledger.roll_back(saved_step)
         self.log.log_message(

@@ -13,6 +13,7 @@ from etils import epath
 
 from pretrain.config import Run
 from pretrain.host.lost_output import note_error, note_losses
+from pretrain.phases import find_phase, resolve_phases
 from pretrain.processes.stragglers import StragglerMonitor
 from pretrain.training import flops
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
@@ -57,7 +58,9 @@ class RunLog:
         self.workdir, self.step, self.num_losses = workdir, start, 0
         if self.is_first_process:
             device = mesh.devices.flat[0]
-            flops_per_step = flops.count_step_flops(run).all_pairs
+            self.phases = resolve_phases(run)
+            self.flops = [flops.count_step_flops(phase.run).all_pairs for phase in self.phases]
+            flops_per_step = self.flops[self.phases.index(find_phase(self.phases, start))]
             device_peak = flops.get_peak_flops(device, run.train.compute_dtype)
             # CPU devices share the cores of one host.
             num_devices = 1 if device.platform == "cpu" else mesh.size
@@ -72,6 +75,8 @@ class RunLog:
             environment_file.add_start(
                 workdir, start, mesh, jax.process_count(), flops_per_step, peak
             )
+            if run.phases:
+                self.record_start(phases=self.describe_phases())
             self.sinks = open_sinks(monitoring, run, workdir, self.log_message)
         self.clock = time.perf_counter()
 
@@ -98,6 +103,20 @@ class RunLog:
             if self.is_first_process:
                 self.progress.close()
                 self.file.close(sync=self.lease.is_held())
+
+    def describe_phases(self) -> list[dict[str, Any]]:
+        """Return name, last step and FLOPs of a step of each phase."""
+        return [
+            {"name": phase.name, "stop": phase.stop, "flops_per_step": own}
+            for phase, own in zip(self.phases, self.flops)
+        ]
+
+    def note_phase(self, row: dict[str, Any]) -> None:
+        """Add its phase to a row of a run with phases, and count FLOPs as it has them."""
+        phase = find_phase(self.phases, row["step"] - 1)
+        self.progress.flops = self.flops[self.phases.index(phase)]
+        if phase.name:
+            row["phase"] = phase.name
 
     def log_message(self, text: str) -> None:
         """Print lines of text, in the first process."""
@@ -162,6 +181,7 @@ class RunLog:
         row = self.wait_for_step()
         if self.row and self.is_first_process:
             self.lease.check_held()
+            self.note_phase(self.row)
             self.file.write_row(self.row)
             self.progress.show_row(self.row)
             for sink in self.sinks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,31 +10,35 @@ from typing import Any
 import jax
 from etils import epath
 
-from data.members import call_later
 from data.source import Source
 from pretrain.config import Run
 from pretrain.host.lost_output import drop_failed_output
-from pretrain.mesh.device_feed import prefetch_to_devices
 from pretrain.mesh.replica_check import ReplicaCheck
 from pretrain.mesh.sharding import make_mesh
+from pretrain.phases import resolve_phases
 from pretrain.processes.hang_notice import make_peers
 from pretrain.processes.stragglers import StragglerMonitor
 from pretrain.processes.watchdog import Watchdog
 from pretrain.settings.jax_settings import check_jax_settings
-from pretrain.training.context import Batches, TrainContext
-from pretrain.training.continuation import resume_rows
+from pretrain.training.context import TrainContext
 from pretrain.training.divergence import DivergenceMonitor, count_updates
 from pretrain.training.early_stopping import EarlyStopping
-from pretrain.training.evaluation import make_evaluator
-from pretrain.training.fits.model_fit import check_row_length
 from pretrain.training.fits.preflight import preflight_accelerators, preflight_run
 from pretrain.training.logger import RunLog
 from pretrain.training.memory.exhaustion import explain_exhaustion
-from pretrain.training.memory.memory_check import check_memory, describe_exhausted_run
+from pretrain.training.memory.memory_check import describe_exhausted_run
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.profile import StepProfiler
+from pretrain.training.phases import (
+    OpenPhase,
+    check_batches,
+    check_programs,
+    make_feed_opener,
+    open_phases,
+    resume_phases,
+)
 from pretrain.training.preemption import Preemption
-from pretrain.training.program import Program, check_batch, choose_program, make_program
+from pretrain.training.program import Program
 from pretrain.training.startup import (
     OpenedData,
     describe_end,
@@ -50,10 +53,6 @@ from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.leases.hold_lease import hold_lease
 from pretrain.workdir.leases.lease import Lease
 from pretrain.workdir.workdir import Workdir
-
-# What only some runs need: a dataset of the caller, samples.
-ComposedBatches = call_later("data.composed:ComposedBatches")
-make_sampler = call_later("pretrain.training.gap_samples:make_sampler")
 
 
 def train(
@@ -92,7 +91,7 @@ def train(
     check_jax_settings()
     preflight_accelerators()
     mesh = make_mesh(run.mesh)
-    check_batch(run, mesh)
+    check_batches(run, mesh)
     with drop_failed_output(), explain_exhaustion(lambda: describe_exhausted_run(run, mesh)):
         check_run_program(run, mesh)
         preflight_run(run, workdir)
@@ -102,9 +101,8 @@ def train(
 
 
 def check_run_program(run: Run, mesh: jax.sharding.Mesh) -> None:
-    """Check a run's attention and memory before its workdir is touched."""
-    check_row_length(run)  # Longer rows than a model has positions cannot be traced.
-    check_memory(run, mesh, make_program(run, mesh))
+    """Check the attention and the memory of a run's phases before its workdir is touched."""
+    check_programs(resolve_phases(run), mesh)
 
 
 def train_with_lease(
@@ -118,12 +116,8 @@ def train_with_lease(
     monitoring: Monitoring,
 ) -> int | None:
     """Do the work of `train` while `lease` keeps other runs out of the workdir."""
-    batches = ComposedBatches(opened.stream, dataset) if dataset else opened.stream
-    program = choose_program(run, mesh, workdir.path, make_program)
-    evaluator = make_run_evaluator(run, program, mesh)
-    sampler = None
-    if opened.heldout and run.evaluate.samples:
-        sampler = make_sampler(run, program, mesh, opened.heldout, workdir, lease.check_held)
+    phases = open_phases(run, opened.phases, mesh, workdir, dataset, lease.check_held)
+    program = phases[0].program
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         watchdog = stack.enter_context(make_watchdog(run, workdir))
@@ -131,7 +125,7 @@ def train_with_lease(
         preemption = stack.enter_context(Preemption())
         state, record = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
-        resume_rows(opened.stream, start, record.get("rows", 0))
+        phase = resume_phases(phases, start, record.get("rows", 0))
         stopping = record.get("stopping", {})
         early_stopping = EarlyStopping(run.evaluate.patience, run.checkpoint.best, stopping)
         reason = describe_end(run, start, early_stopping)
@@ -142,12 +136,15 @@ def train_with_lease(
         ledger = stack.enter_context(open_ledger(workdir, began, start, watchdog, lease))
         stragglers = StragglerMonitor()
         log = stack.enter_context(RunLog(run, workdir, mesh, start, stragglers, lease, monitoring))
-        log_start(log, run, opened, program, mesh, state)
-        profiler = StepProfiler(monitoring.profile, workdir, program.get_step_text, log)
+        log_start(log, run, opened, phase, mesh, state)
+        profiler = StepProfiler(
+            monitoring.profile, workdir, lambda: context.phase.program.get_step_text(), log
+        )
         context = TrainContext(
             run=run,
             source=opened.source,
-            program=program,
+            phases=phases,
+            phase=phase,
             checkpoints=checkpoints,
             lease=lease,
             replica_check=ReplicaCheck(program.state_shardings, mesh, run.guard.replicas),
@@ -157,28 +154,11 @@ def train_with_lease(
             stragglers=stragglers,
             log=log,
             profiler=stack.enter_context(profiler),
-            open_feed=make_feed_opener(batches, mesh, run, preemption),
-            evaluator=evaluator,
-            stream=opened.stream,
+            open_feed=make_feed_opener(phases, mesh, run.train.last_step, preemption),
             reads_stream=dataset is None,
-            heldout=opened.heldout,
-            sampler=sampler,
         )
         last_saved = run_steps(context, state, preemption)
         return end_run(context, workdir, preemption, last_saved)
-
-
-def make_feed_opener(
-    batches: Any, mesh: jax.sharding.Mesh, run: Run, preemption: Preemption
-) -> Callable[[int], Batches]:
-    """Return start -> the batches from there on; where rows fail, the run is asked to end."""
-    return functools.partial(
-        prefetch_to_devices,
-        batches,
-        mesh,
-        stop=run.train.last_step,
-        on_failure=preemption.note_failure,
-    )
 
 
 def end_run(
@@ -214,27 +194,13 @@ def log_start(
     log: RunLog,
     run: Run,
     opened: OpenedData,
-    program: Program,
+    phase: OpenPhase,
     mesh: jax.sharding.Mesh,
     state: TrainState,
 ) -> None:
-    """Log what the run trains, from `state` on."""
+    """Log what the run trains, from `state` and `phase` on."""
     num_updates = int(count_updates(state.optimizer, state.step))
-    log.log_message(describe_start(run, opened, program, mesh, int(state.step), num_updates))
-
-
-def make_run_evaluator(
-    run: Run, program: Program, mesh: jax.sharding.Mesh
-) -> Callable[..., dict[str, Any]]:
-    """Return the function that computes the scores and metrics of a run's held-out rows."""
-    return make_evaluator(
-        program.model,
-        program.loss,
-        mesh,
-        compute_dtype=run.train.compute_dtype,
-        metrics=run.evaluate.metrics,
-        objective=run.data.objective,
-    )
+    log.log_message(describe_start(run, opened, phase, mesh, int(state.step), num_updates))
 
 
 def restore_or_init(
@@ -268,7 +234,7 @@ def run_steps(context: TrainContext, state: TrainState, stop: Preemption) -> int
             context.checkpoints.check_errors()
             scores = None
             if not guard.has_tripped:
-                if context.heldout and is_due(step, run.evaluate.every, last):
+                if context.phase.heldout and is_due(step, run.evaluate.every, last):
                     scores = evaluate_or_stop(context, state, step, stop)
                     must_stop |= stop.failure is not None
                     must_stop |= should_stop_early(context, step)

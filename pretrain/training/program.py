@@ -48,7 +48,7 @@ from pretrain.training.cross_entropy import (
 from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
 from pretrain.training.optimizers import make_run_optimizer
-from pretrain.training.schedules import make_learning_rate
+from pretrain.training.schedules import Schedule, make_learning_rate
 from pretrain.training.state import TrainState, init_state, initialize_state
 from pretrain.training.step import make_train_step
 from pretrain.training.trials import EXCHANGE, GATHERS, LOSS, TRUSTING, Trust
@@ -117,12 +117,14 @@ def make_program(
     mesh: jax.sharding.Mesh,
     scores_at_once: float | None = None,
     trust: Trust = TRUSTING,
+    rate: Schedule | None = None,
 ) -> Program:
     """Return the program of a run on a mesh. This traces the initialisation and needs no memory.
 
     Args:
       scores_at_once: as in `losses.LossOptions`; by default from `choose_scores_at_once`.
       trust: which operations are used; all that serve the run by default.
+      rate: the learning rate; the run's own by default.
 
     Raises:
       ConfigError: as `check_attention`.
@@ -134,8 +136,8 @@ def make_program(
     model, evaluation_model = (
         build(run.model, **make_hooks(attention[name])) for name in ("update", "score")
     )
-    optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
-    data = run.data
+    rate = rate or make_learning_rate(run.optimizer, run.train.steps)
+    optimizer, data = make_run_optimizer(run, rate), run.data
     init = partial(
         init_state, build(run.model), data.objective, optimizer, run.train.seed, data.batch_size
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
-from data.mixed_stream import MixedStream, open_stream
+from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from data.source import Source, describe_omissions
 from data.store.atomic import replace_folder, write_atomically
@@ -17,6 +18,7 @@ from models.config.base import TEACHER
 from pretrain.config import Run, to_json
 from pretrain.mesh.device_feed import find_local_rows
 from pretrain.mesh.sharding import find_undivided_dims
+from pretrain.phases import PhaseRun, name_phase, open_streams, resolve_phases
 from pretrain.processes import malloc_advice
 from pretrain.settings.overrides import ConfigError
 from pretrain.training import truncation_report
@@ -25,7 +27,7 @@ from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.fits.model_fit import check_fit
 from pretrain.training.fits.preflight import preflight_source
 from pretrain.training.losses import make_loss
-from pretrain.training.program import Program
+from pretrain.training.phases import OpenPhase, PhaseRows, describe_phase
 from pretrain.training.targets import check_heldout_rows, check_training_rows
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
@@ -41,14 +43,13 @@ class OpenedData:
 
     Attributes:
       source: without the damaged documents that the run skips.
-      heldout: the held-out rows, or None if the run evaluates nothing.
+      phases: the rows of each phase.
       before: the configuration of the last start in the workdir, or None.
     """
 
     source: Source
     fingerprint: str
-    stream: Stream | MixedStream
-    heldout: Stream | MixedStream | None
+    phases: list[PhaseRows]
     before: Run | None = None
 
 
@@ -66,22 +67,31 @@ def open_data(
         check_seed(run.train.seed)
     check_teacher(run, workdir)
     source = source or open_source(run.data.store)
-    check_fit(run, source)
+    phases = resolve_phases(run)
+    for phase in phases:
+        with name_phase(phase.name):
+            check_fit(phase.run, source)
     fingerprint = source.fingerprint
     source = preflight_source(run, source)
     check_source(source.path, fingerprint, workdir, allow_changes)
     check_skipped_documents(source, workdir, allow_changes)
-    stream = open_stream(source, run.data, split="train", seed=run.train.seed)
-    heldout = None
-    if run.evaluate.every:
-        heldout = open_stream(
-            source, run.data, split="heldout", seed=run.train.seed, for_evaluation=True
-        )
-    loss = make_loss(run.data.objective)
-    check_training_rows(stream, loss)
-    if heldout:
-        check_heldout_rows(heldout, loss)
-    return OpenedData(source, fingerprint, stream, heldout, before)
+    return OpenedData(source, fingerprint, open_rows(source, phases), before)
+
+
+def open_rows(source: Source, phases: Sequence[PhaseRun]) -> list[PhaseRows]:
+    """Return the rows of each phase; raise ConfigError if some predict nothing."""
+    streams = open_streams(source, phases, "train")
+    heldout: Sequence[Stream | MixedStream | None] = [None] * len(phases)
+    if phases[0].run.evaluate.every:
+        heldout = open_streams(source, phases, "heldout", for_evaluation=True)
+    rows = [PhaseRows(*one) for one in zip(phases, streams, heldout, strict=True)]
+    for phase, stream, held in rows:
+        with name_phase(phase.name):
+            loss = make_loss(phase.run.data.objective)
+            check_training_rows(stream, loss, phase.start)
+            if held:
+                check_heldout_rows(held, loss)
+    return rows
 
 
 def check_seed(seed: int) -> None:
@@ -138,13 +148,13 @@ def write_workdir(run: Run, opened: OpenedData, workdir: Workdir) -> None:
 def describe_start(
     run: Run,
     opened: OpenedData,
-    program: Program,
+    phase: OpenPhase,
     mesh: jax.sharding.Mesh,
     start: int,
     updates: int = 0,
 ) -> str:
-    """Return the lines that are printed before training."""
-    source, stream, heldout = opened.source, opened.stream, opened.heldout
+    """Return the lines that are printed before training, which begins with `phase`."""
+    source, program, stream, heldout = opened.source, phase.program, phase.stream, phase.heldout
     params = program.abstract_state.params
     num_params = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
@@ -153,12 +163,14 @@ def describe_start(
         f"{run.train.compute_dtype}, on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
     ]
     parts = stream.streams
-    lines += [describe_reading(part, part_stream, run) for part, part_stream in parts.items()]
+    lines += [describe_reading(*part, phase.stop - phase.start) for part in parts.items()]
+    lines += [describe_phase(phase)] if phase.name else []
     if jax.process_count() > 1:
-        own_rows = sum(hi - lo for lo, hi in find_local_rows(mesh, run.data.batch_size))
+        batch_size = phase.run.data.batch_size
+        own_rows = sum(hi - lo for lo, hi in find_local_rows(mesh, batch_size))
         lines += [
-            f"{jax.process_count()} processes; this one builds {own_rows} of "
-            f"{run.data.batch_size} rows of each batch"
+            f"{jax.process_count()} processes; this one builds {own_rows} of {batch_size} rows of "
+            "each batch"
         ]
     if (skipped := describe_omissions(source)) != describe_omissions(None):
         lines += [f"skipped because their bytes have changed: {skipped}; see left_out.json"]
@@ -177,9 +189,9 @@ def describe_start(
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 
 
-def describe_reading(part: str, stream: Stream, run: Run) -> str:
+def describe_reading(part: str, stream: Stream, steps: int) -> str:
     """Return a line on the rows of an objective. part: its name in a mixture, or ""."""
-    batch_size, steps = stream.data.batch_size, run.train.last_step
+    batch_size = stream.data.batch_size
     return (
         f"{part + ': ' if part else ''}{stream.objective.name} on {stream.path}: "
         f"{stream.num_rows:,} rows per epoch, {batch_size} per step, "

@@ -56,7 +56,7 @@ class MetricsLog:
             {
                 key: value
                 for key, value in finite.items()
-                if key not in ("step", "time") and value is not None
+                if key not in ("step", "time") and isinstance(value, (int, float))
             },
         )
 

@@ -18,7 +18,7 @@ from pretrain.mesh.sharding import format_path
 from pretrain.settings import Optimizer
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.divergence import track_norms
-from pretrain.training.schedules import make_learning_rate
+from pretrain.training.schedules import Schedule, make_learning_rate
 
 # What only some runs need: an average of the parameters, frozen parameters.
 track_ema = call_later("pretrain.training.optimizers.ema:track_ema")
@@ -27,13 +27,15 @@ freeze_lower_layers = call_later("pretrain.training.optimizers.frozen:freeze_low
 select_trained = call_later("pretrain.training.optimizers.frozen:select_trained")
 
 
-def make_run_optimizer(run: Run) -> optax.GradientTransformation:
+def make_run_optimizer(run: Run, rate: Schedule | None = None) -> optax.GradientTransformation:
     """Return the optimizer of a run: `run.optimizer` without updates of frozen parameters.
 
     With `train.ema_decay` an EMA of the parameters is part of its state. With `guard.norm_factor`
     the mean of the gradient norms is, so that it is saved, and unchanged by a skipped step.
+
+    rate: the learning rate, if it is not the run's own, such as that of several phases.
     """
-    optimizer = make_optimizer(run.optimizer, run.train.steps)
+    optimizer = make_optimizer(run.optimizer, run.train.steps, rate)
     if run.model.frozen_params:
         optimizer = freeze_params(optimizer, run.model.frozen_params)
     if run.train.trainable_layers is not None:
@@ -66,7 +68,9 @@ def count_trained(run: Run, params: Any) -> int:
     return round(total)
 
 
-def make_optimizer(config: Optimizer, steps: int) -> optax.GradientTransformation:
+def make_optimizer(
+    config: Optimizer, steps: int, rate: Schedule | None = None
+) -> optax.GradientTransformation:
     """Return the optax transformation of an optimizer's configuration for a run of `steps`.
 
     The module of a class Name is name.py in this folder, with `build(config, learning_rate)`.
@@ -82,7 +86,7 @@ def make_optimizer(config: Optimizer, steps: int) -> optax.GradientTransformatio
             "build(config, learning_rate)"
         )
     build = importlib.import_module(module).build
-    return allow_promotion(build(config, make_learning_rate(config, steps)))
+    return allow_promotion(build(config, rate or make_learning_rate(config, steps)))
 
 
 def allow_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:

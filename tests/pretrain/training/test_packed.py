@@ -72,10 +72,12 @@ def test_runs_that_pad_much_are_advised_of_packing(configs, stores, rows, length
     ]
     run = load(configs["bert"], [*WORDS, *words])
     stream = Stream(stores["bert"], run.data, seed=0)
-    opened = OpenedData(stores["bert"], "", stream, None)
+    opened = OpenedData(stores["bert"], "", [])
     state = SimpleNamespace(params={})
     program = SimpleNamespace(abstract_state=state, exchange=[], refusals=[])
-    text = describe_start(run, opened, program, make_mesh(run.mesh), 0)
+    names = dict(name="", start=0, stop=run.train.steps, heldout=None)
+    phase = SimpleNamespace(program=program, stream=stream, run=run, **names)
+    text = describe_start(run, opened, phase, make_mesh(run.mesh), 0)
     padding = 1 - stream.build_batch(0)["attention_mask"].mean()
     assert (
         ("data.objective.rows=packed puts several documents into one" in text)

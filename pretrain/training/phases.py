@@ -1,0 +1,273 @@
+"""The phases of a run on the devices: their programs, their rows, and the learning rate over all.
+
+The state passes from phase to phase. Phases that compute the same share a program, so that each
+distinct shape is compiled once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from data.members import call_later
+from data.mixed import count_positions
+from data.mixed_stream import MixedStream, continue_rows
+from data.pipeline import Stream
+from pretrain.config import Run
+from pretrain.mesh.device_feed import prefetch_to_devices
+from pretrain.phases import PhaseRun, find_phase, name_phase, resolve_phases
+from pretrain.settings.overrides import ConfigError
+from pretrain.training.continuation import resume_rows
+from pretrain.training.evaluation import make_evaluator
+from pretrain.training.fits.model_fit import check_row_length
+from pretrain.training.memory.memory_check import check_memory
+from pretrain.training.preemption import Preemption
+from pretrain.training.program import Program, check_batch, choose_program, make_program
+from pretrain.training.schedules import Count, Schedule, make_learning_rate
+from pretrain.workdir.workdir import Workdir
+
+# What only some runs need: a dataset of the caller, samples.
+ComposedBatches = call_later("data.composed:ComposedBatches")
+make_sampler = call_later("pretrain.training.gap_samples:make_sampler")
+
+# (step, batch on the mesh) for consecutive steps.
+Batches = Generator[tuple[int, Any], None, None]
+
+# Fields of an optimizer that only the learning rate depends on.
+RATE_FIELDS = ("learning_rate", "warmup_steps", "end_lr_ratio", "decay", "decay_steps")
+
+
+class PhaseRows(NamedTuple):
+    """The rows of a phase. heldout: the held-out rows, or None if the run evaluates nothing."""
+
+    phase: PhaseRun
+    stream: Stream | MixedStream
+    heldout: Stream | MixedStream | None
+
+
+@dataclasses.dataclass
+class OpenPhase:
+    """What a phase trains with.
+
+    Attributes:
+      start, stop: it trains the steps start + 1 to stop.
+      batches: the rows that are read: those of `stream`, or of a user's dataset.
+      evaluator: (params, stream, begin=...) -> {name: score}.
+      sampler: (params, step) -> None, which writes samples of the held-out rows, or None.
+      is_compiled: whether its training step has been compiled.
+    """
+
+    name: str
+    start: int
+    stop: int
+    run: Run
+    program: Program
+    stream: Stream | MixedStream
+    batches: Any
+    heldout: Stream | MixedStream | None
+    evaluator: Callable[..., dict[str, Any]]
+    sampler: Callable[[Any, int], None] | None
+    is_compiled: bool = False
+
+
+def describe_phase(phase: OpenPhase) -> str:
+    """Return a line on a phase that begins."""
+    tokens = count_positions(phase.run.data.objective, phase.run.data.batch_size)
+    return (
+        f"phase {phase.name}: steps {phase.start + 1:,} to {phase.stop:,}, "
+        f"{phase.run.data.batch_size:,} rows and {tokens:,} {phase.run.data.objective.unit} a step"
+    )
+
+
+# ---- programs ----------------------------------------------------------------
+
+
+def join_rates(phases: Sequence[PhaseRun]) -> Schedule:
+    """Return the learning rate of a run as a function of n, the number of finished updates.
+
+    In each phase it follows the schedule of the phase, counted from the first step of the phase.
+    """
+    rates = [make_learning_rate(phase.run.optimizer, phase.steps) for phase in phases]
+
+    def compute_rate(n: Count) -> jax.Array:
+        n = jnp.asarray(n)
+        values = [rate(jnp.maximum(n - phase.start, 0)) for rate, phase in zip(rates, phases)]
+        return jnp.select([n < phase.stop for phase in phases[:-1]], values[:-1], values[-1])
+
+    return compute_rate
+
+
+def find_shapes(run: Run) -> Run:
+    """Return what the program of a phase depends on: its settings without rates and lengths."""
+    kind = type(run.optimizer)
+    names = {field.name for field in dataclasses.fields(kind)} & {*RATE_FIELDS}
+    plain = {name: getattr(kind(), name) for name in names}
+    return dataclasses.replace(
+        run,
+        optimizer=dataclasses.replace(run.optimizer, **plain),
+        data=dataclasses.replace(run.data, rates=()),
+        train=dataclasses.replace(run.train, steps=1, stop_at_step=0),
+    )
+
+
+def make_programs(
+    phases: Sequence[PhaseRun], make: Callable[..., Program]
+) -> list[tuple[PhaseRun, Program]]:
+    """Return the phases with their programs; phases of equal shapes have the same one.
+
+    Args:
+      make: (run, rate=...) -> Program, where `rate` is the learning rate of all phases; left out
+        for a single phase.
+    """
+    programs: dict[Run, Program] = {}
+    options = {"rate": join_rates(phases)} if len(phases) > 1 else {}
+    for phase in phases:
+        shapes = find_shapes(phase.run)
+        if shapes not in programs:
+            with name_phase(phase.name):
+                programs[shapes] = make(phase.run, **options)
+    return [(phase, programs[find_shapes(phase.run)]) for phase in phases]
+
+
+def check_batches(run: Run, mesh: jax.sharding.Mesh) -> None:
+    """Raise ConfigError unless the batches of all phases divide among devices."""
+    for phase in resolve_phases(run):
+        with name_phase(phase.name):
+            check_batch(phase.run, mesh)
+
+
+def check_programs(phases: Sequence[PhaseRun], mesh: jax.sharding.Mesh) -> None:
+    """Check the rows and the memory of all phases, and that one state fits them.
+
+    Raises:
+      ConfigError: a phase does not fit the model, the memory or the phases before it.
+    """
+    for phase in phases:
+        with name_phase(phase.name):
+            check_row_length(phase.run)  # Longer rows than a model has positions cannot be traced.
+    programs = make_programs(phases, lambda run, **options: make_program(run, mesh, **options))
+    _, first = programs[0]
+    for phase, program in programs:
+        with name_phase(phase.name):
+            check_state(first, program)
+            check_memory(phase.run, mesh, program)
+
+
+def check_state(first: Program, program: Program) -> None:
+    """Raise ConfigError unless the state of the first phase has the shapes of another phase's."""
+    before, after = (
+        {
+            jax.tree_util.keystr(path, simple=True, separator="/"): (leaf.shape, str(leaf.dtype))
+            for path, leaf in jax.tree.leaves_with_path(one.abstract_state)
+        }
+        for one in (first, program)
+    )
+    changed = [
+        f"{path} has {describe_leaf(before.get(path))} before and {describe_leaf(after.get(path))} "
+        "in this phase"
+        for path in before | after
+        if before.get(path) != after.get(path)
+    ]
+    if changed:
+        more = f", and {len(changed) - 1} more differ" if len(changed) > 1 else ""
+        raise ConfigError(
+            f"{changed[0]}{more}: parameters and optimizer state pass from phase to phase, so a "
+            "phase cannot change their shapes"
+        )
+
+
+def describe_leaf(leaf: tuple[tuple[int, ...], str] | None) -> str:
+    """Return the shape of an array of a state; None if there is none."""
+    return f"{leaf[1]} {list(leaf[0])}" if leaf else "no values"
+
+
+# ---- opening -----------------------------------------------------------------
+
+
+def open_phases(
+    run: Run,
+    rows: Sequence[PhaseRows],
+    mesh: jax.sharding.Mesh,
+    workdir: Workdir,
+    dataset: Callable[..., Any] | None,
+    check_held: Callable[[], None],
+) -> list[OpenPhase]:
+    """Return the phases of a run with their programs and evaluators.
+
+    Args:
+      dataset: as in `loop.train`.
+      check_held: raises an error if the workdir may not be written.
+    """
+
+    def make(own: Run, **options: Schedule) -> Program:
+        make_own = functools.partial(make_program, **options)
+        return choose_program(own, mesh, workdir.path, make_own)
+
+    evaluators, phases = {}, []
+    for one, (phase, program) in zip(rows, make_programs([one.phase for one in rows], make)):
+        if id(program) not in evaluators:
+            sampler = None
+            if one.heldout and run.evaluate.samples:
+                sampler = make_sampler(phase.run, program, mesh, one.heldout, workdir, check_held)
+            evaluators[id(program)] = make_run_evaluator(phase.run, program, mesh), sampler
+        evaluator, sampler = evaluators[id(program)]
+        batches = ComposedBatches(one.stream, dataset) if dataset else one.stream
+        phases.append(
+            OpenPhase(
+                *phase[:3], phase.run, program, one.stream, batches, one.heldout, evaluator, sampler
+            )
+        )
+    return phases
+
+
+def make_run_evaluator(
+    run: Run, program: Program, mesh: jax.sharding.Mesh
+) -> Callable[..., dict[str, Any]]:
+    """Return the function that computes the scores and metrics of a run's held-out rows."""
+    return make_evaluator(
+        program.model,
+        program.loss,
+        mesh,
+        compute_dtype=run.train.compute_dtype,
+        metrics=run.evaluate.metrics,
+        objective=run.data.objective,
+    )
+
+
+# ---- rows --------------------------------------------------------------------
+
+
+def resume_phases(phases: Sequence[OpenPhase], step: int, rows: int | dict[str, int]) -> OpenPhase:
+    """Continue the rows after those that a checkpoint of `step` records; return its next phase.
+
+    The phase that made the checkpoint continues after `rows`, and each later one after the phase
+    before it.
+    """
+    last = find_phase(phases, max(step - 1, 0))
+    resume_rows(last.stream, step, rows)
+    for before, phase in itertools.pairwise(phases):
+        if phase.start >= last.stop:
+            continue_rows(phase.stream, before.stream, phase.start)
+    return find_phase(phases, step)
+
+
+def make_feed_opener(
+    phases: Sequence[OpenPhase], mesh: jax.sharding.Mesh, last_step: int, preemption: Preemption
+) -> Callable[[int], Batches]:
+    """Return start -> the batches from there to `last_step`; failing rows ask the run to end."""
+
+    def open_feed(start: int) -> Batches:
+        for phase in phases:
+            first, stop = max(start, phase.start), min(phase.stop, last_step)
+            if first < stop:
+                yield from prefetch_to_devices(
+                    phase.batches, mesh, first, stop, on_failure=preemption.note_failure
+                )
+
+    return open_feed
