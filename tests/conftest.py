@@ -228,12 +228,13 @@ def share_programs(phases):
         return programs[key]
 
     def make_program(run, mesh, **options):
-        if options:
+        if options.keys() - {"rate"}:
             return phases.own_program(run, mesh, **options)
         data = dataclasses.replace(run.data, store="", rates=(), threads=1, prefetch=1, feed="auto")
         train = dataclasses.replace(run.train, stop_at_step=0)
         key = (run.model, data, train, run.optimizer, run.guard, mesh, KERNELS.get("cpu"))
-        return find_or_make(programs, key, lambda: phases.own_program(run, mesh))
+        key += tuple(options.values())
+        return find_or_make(programs, key, lambda: phases.own_program(run, mesh, **options))
 
     def make_evaluator(model, loss, mesh, **options):
         make = functools.partial(phases.own_evaluator, model, loss, mesh, **options)

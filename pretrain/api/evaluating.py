@@ -16,6 +16,7 @@ from pretrain.evaluation.text_store import TextRequest, count_tokens, open_text_
 from pretrain.host.terminal import print_notice
 from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import InContextQuestion, read_questions
+from pretrain.phases import get_run_at
 from pretrain.processes import processes
 from pretrain.settings.verb_options import format_flag, takes
 from pretrain.training.fits.label_checks import open_labelled_store
@@ -203,7 +204,8 @@ def evaluate_checkpoint(
     from pretrain.workdir.trained import open_trained
 
     workdir = Workdir.open(workdir)
-    run = workdir.run
+    newest = next(iter(workdir.list_steps()), 0)
+    run = get_run_at(workdir.run, newest if step is None else step)
     opened = open_fitting_store(os.fspath(store or run.data.store), workdir)
     if split == "heldout":
         check_own_heldout(opened, store, workdir)

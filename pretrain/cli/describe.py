@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data.corpus.json_lines import format_json
@@ -98,12 +99,16 @@ def run(args: argparse.Namespace) -> int:
             print(f"  {name:<28}{facts[f'{name}_parameters']:>20,}")
     names = ["tokens_per_step", "flops_per_token", "flops_per_step", "steps", "tokens", "flops"]
     unit = run.data.objective.unit
-    if facts["visible_flops_per_step"] != facts["flops_per_step"]:
+    if run.phases:
+        names = names[3:]
+    elif facts["visible_flops_per_step"] != facts["flops_per_step"]:
         names.insert(3, "visible_flops_per_step")
     for name in names:
         number = f"{facts[name]:>20,.4g}" if facts[name] >= 1e9 else f"{facts[name]:>20,}"
         title = name.replace("tokens", unit).replace("token", unit[:-1]).replace("_", " ")
         print(f"  {title:<28}{number}")
+    if run.phases:
+        print("\n" + "\n".join(format_phases(facts["phases"], unit)))
     print("\n" + "\n".join(format_tree(run)))
     print("\n`describe --fields` and docs/configuration.md explain each key.")
     return 0
@@ -113,6 +118,24 @@ def find_origin(config: str) -> str:
     """Return what the run of a workdir's config.json began with; "" for other configurations."""
     path = find_file(config)
     return Workdir.open(str(path.parent)).describe_origin() if path.name == "config.json" else ""
+
+
+def format_phases(phases: Sequence[Mapping[str, Any]], unit: str) -> list[str]:
+    """Return the lines of a table of phases: what each reads, computes and changes."""
+    head = ("phase", "first step", "steps", f"{unit}/step", "rows", unit, "FLOPs", "settings")
+    rows: list[tuple[str, ...]] = [head]
+    for phase in phases:
+        numbers = [phase["start"] + 1, phase["steps"], phase["tokens_per_step"]]
+        numbers += [phase["rows"], phase["tokens"]]
+        texts = [f"{number:,}" for number in numbers] + [f"{phase['flops']:,.4g}"]
+        rows.append((phase["name"], *texts, " ".join(phase["overrides"])))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        f"  {row[0]:<{widths[0]}}  "
+        + "  ".join(f"{text:>{width}}" for text, width in zip(row[1:-1], widths[1:-1]))
+        + f"  {row[-1]}"
+        for row in rows
+    ]
 
 
 def print_list(args: argparse.Namespace) -> int:
@@ -185,7 +208,9 @@ def describe_run(run: Run) -> dict[str, Any]:
       `tokens_per_step`, the positions of a batch of full rows; `flops_per_token` and
       `flops_per_step` of matmuls in the forward and the backward pass, without
       rematerialization, as the papers count them; `visible_flops_per_step`, the same without the
-      pairs that causal masks and windows hide; `steps`; `tokens` and `flops` of the whole run.
+      pairs that causal masks and windows hide; `steps`; `tokens` and `flops` of the whole run;
+      `phases`, with the same of each phase, if the run has phases. Then the figures of a step are
+      of the first phase.
     """
     from functools import partial
 
@@ -195,6 +220,7 @@ def describe_run(run: Run) -> dict[str, Any]:
     from models import build
     from models.config.base import TEACHER
     from pretrain.mesh.sharding import format_path
+    from pretrain.phases import resolve_phases
     from pretrain.training import flops as flop_counts
     from pretrain.training.optimizers import count_trained
     from pretrain.training.state import init_params
@@ -210,8 +236,23 @@ def describe_run(run: Run) -> dict[str, Any]:
         module = "/".join(path.split("/")[:2])
         sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
     trained = count_trained(run, params)
-    tokens = count_positions(run.data.objective, run.data.batch_size)
-    flops, visible_flops = flop_counts.count_step_flops(run)
+    phases = resolve_phases(run)
+    first = phases[0].run
+    tokens = count_positions(first.data.objective, first.data.batch_size)
+    flops, visible_flops = flop_counts.count_step_flops(first)
+    counts = [
+        {
+            "name": phase.name,
+            "start": phase.start,
+            "steps": (steps := max(min(phase.stop, run.train.last_step) - phase.start, 0)),
+            "tokens_per_step": phase.tokens_per_step,
+            "rows": steps * phase.run.data.batch_size,
+            "tokens": steps * phase.tokens_per_step,
+            "flops": steps * flop_counts.count_step_flops(phase.run).all_pairs,
+            "overrides": list(overrides),
+        }
+        for phase, overrides in zip(phases, [one.overrides for one in run.phases] or [()])
+    ]
     return {
         "parameters": sum(sizes.values()),
         "parameters_by_part": sizes,
@@ -223,6 +264,6 @@ def describe_run(run: Run) -> dict[str, Any]:
         "flops_per_step": flops,
         "visible_flops_per_step": visible_flops,
         "steps": run.train.last_step,
-        "tokens": tokens * run.train.last_step,
-        "flops": flops * run.train.last_step,
-    }
+        "tokens": sum(count["tokens"] for count in counts),
+        "flops": sum(count["flops"] for count in counts),
+    } | ({"phases": counts} if run.phases else {})

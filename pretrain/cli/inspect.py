@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--step",
         type=int,
         default=0,
-        help="step whose batch is shown, and the first one that is checked (default: %(default)s)",
+        help="step whose batch is shown, in the phase that trains it, and the first one that is "
+        "checked (default: %(default)s)",
     )
     parser.add_argument(
         "--rows", type=int, default=4, help="number of rows to show (default: %(default)s)"
@@ -47,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a report; return 0 if all checks pass, else 1."""
     from data.inspection.batch_report import inspect_batches
-    from data.mixed_stream import open_stream
     from data.store.kinds import open_source
     from pretrain.config import load
     from pretrain.convert import find_model_type
     from pretrain.convert.tokenizer import build_tokenizer
+    from pretrain.phases import find_phase, open_streams, resolve_phases
 
     if args.batches < 1 or args.rows < 0:
         raise ValueError(
@@ -63,9 +64,13 @@ def run(args: argparse.Namespace) -> int:
             f"{args.config} names no token store; add data.store=FOLDER, the output of `prepare`"
         )
     store = open_source(settings.data.store)
-    stream = open_stream(store, settings.data, split=args.split, seed=settings.train.seed)
+    phases = resolve_phases(settings)
+    phase = find_phase(phases, args.step)
+    begun = phases[: phases.index(phase) + 1]  # Its first row follows from the phases before it.
+    stream = open_streams(store, begun, args.split)[-1]
     exported = build_tokenizer(store.vocabulary, find_model_type(settings.model))
     where = {"store": str(store.path), "split": args.split}
+    where |= {"phase": phase.name} if phase.name else {}
     reports = {
         part: where
         | inspect_batches(each, args.step, args.batches, args.rows, exported.token_to_id)
@@ -95,7 +100,8 @@ def print_report(report: Mapping[str, Any], part: str = "") -> None:
     from pretrain.host.terminal import escape_strings
 
     console, report = make_console(), escape_strings(report)
-    where = f", step {report['step']:,}, {report['split']} split of {report['store']}"
+    phase = f", phase {report['phase']}" if "phase" in report else ""
+    where = f"{phase}, step {report['step']:,}, {report['split']} split of {report['store']}"
     console.print(
         Text(f"{part}: " if part else "").append(report["objective"], style="bold").append(where)
     )

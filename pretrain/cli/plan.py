@@ -82,11 +82,13 @@ def run(args: argparse.Namespace) -> int:
             "of simulated CPU devices"
         )
     check_flags(args)
+    if run.phases and args.search:
+        raise ConfigError("--search ranks plans of one phase: add phases=() and a phase's settings")
     from pretrain.plan import topology as machines
 
     machines.configure_environment()
     from pretrain.plan.advice import search_variants, try_remedies
-    from pretrain.plan.estimate import plan_run
+    from pretrain.plan.estimate import plan_phases, plan_run
 
     machine = (
         machines.make_tpu_machine(args.topology, args.slices)
@@ -100,23 +102,44 @@ def run(args: argparse.Namespace) -> int:
     if args.search:
         facts = {"search": search_variants(run, machine, print_progress, args.quick)}
     else:
-        facts = plan_run(run, machine, price=args.price, quick=args.quick)
+        make_plan = plan_phases if run.phases else plan_run
+        facts = make_plan(run, machine, price=args.price, quick=args.quick)
     if not args.json:
-        print(
-            "\n".join(
-                format_ranking(facts["search"])
-                if args.search
-                else format_plan(args.config, run, facts)
-            )
-        )
+        print("\n".join(format_facts(args.config, run, facts)))
     if not args.search and not facts["fits"]:
         print_progress("trying configurations that may fit:")
-        facts["tried"] = try_remedies(run, machine, print_progress, args.quick)
+        unfit = find_unfit(run, facts)
+        facts["tried"] = try_remedies(unfit, machine, print_progress, args.quick)
     if args.json:
         print(format_json(facts))
     if args.output:
         write_atomically(args.output, format_json(facts, indent=1) + "\n")
     return 0
+
+
+def find_unfit(run: Run, facts: Mapping[str, Any]) -> Run:
+    """Return the settings of the first phase that does not fit; the run without phases."""
+    from pretrain.phases import resolve_phases
+
+    fits = [phase["fits"] for phase in facts.get("phases", ())] or [False]
+    return resolve_phases(run)[fits.index(False)].run
+
+
+def format_facts(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a search, of a plan, or of the plans of phases."""
+    if "search" in facts:
+        yield from format_ranking(facts["search"])
+    elif "phases" not in facts:
+        yield from format_plan(name, run, facts)
+    else:
+        for phase in facts["phases"]:
+            yield from format_plan(f"{name}, phase {phase['name']},", run, phase)
+        if "days_bound" in facts:
+            cost = f", cost {facts['cost_bound']:,.0f}" if "cost_bound" in facts else ""
+            yield (
+                f"all phases   {facts['steps']:,} steps in {facts['days_bound']:.3g} days, "
+                f"{facts['chip_hours_bound']:,.0f} chip hours{cost}"
+            )
 
 
 def check_flags(args: argparse.Namespace) -> None:

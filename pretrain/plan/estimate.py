@@ -12,6 +12,7 @@ import jax
 from data.mixed import Mixed, count_positions, split_objective
 from models.config.base import ImageConfig
 from pretrain.mesh.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
+from pretrain.phases import name_phase, resolve_phases
 from pretrain.plan.collectives import Collective
 from pretrain.plan.compile import CompiledProgram, compile_score, compile_update
 from pretrain.plan.floor import compute_floor, count_gradient_bytes
@@ -20,7 +21,11 @@ from pretrain.plan.roofline import compute_roofline
 from pretrain.plan.work import Work, count_work
 from pretrain.training import flops
 from pretrain.training.memory.memory_estimate import count_held_bytes
+from pretrain.training.phases import check_batches, find_shapes, make_fitting_programs
 from pretrain.training.program import Program, check_batch, make_program
+
+# What grows with the number of steps.
+TOTALS = ("days_bound", "chip_hours_bound", "cost_bound")
 
 if TYPE_CHECKING:
     from pretrain.config import Run
@@ -71,6 +76,35 @@ def plan_run(
     if has_published_figures(machine):
         facts |= describe_floor(run, machine, mesh, program, facts)
     return facts
+
+
+def plan_phases(run: Run, machine: Machine, **options: Any) -> dict[str, Any]:
+    """Return `plan_run` of each phase as `phases`, and the steps and times of all together.
+
+    Phases of equal shapes are compiled once.
+
+    Args:
+      options: as of `plan_run`.
+    """
+    mesh = make_mesh(run.mesh, machine.devices)
+    check_batches(run, mesh)
+    plans: dict[Run, dict[str, Any]] = {}
+    phases = []
+    for phase, _ in make_fitting_programs(resolve_phases(run), mesh):
+        shapes = find_shapes(phase.run)
+        if shapes not in plans:
+            with name_phase(phase.name):
+                plans[shapes] = plan_run(phase.run, machine, **options)
+        facts = plans[shapes]
+        share = phase.steps / facts["steps"] if "steps" in facts else 1
+        own = {name: facts[name] * share for name in TOTALS if facts.get(name) is not None}
+        phases.append(facts | own | {"name": phase.name, "steps": phase.steps})
+    totals = {
+        name: sum(phase[name] for phase in phases)
+        for name in ("steps", *TOTALS)
+        if all(phase.get(name) is not None for phase in phases)
+    }
+    return {"phases": phases, "fits": all(phase["fits"] for phase in phases)} | totals
 
 
 def count_step(

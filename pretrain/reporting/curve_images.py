@@ -14,7 +14,7 @@ from typing import Any
 
 from pretrain.host.extras import how_to_install
 from pretrain.host.terminal import escape
-from pretrain.reporting.curves import Curve, extract_series, list_curves
+from pretrain.reporting.curves import Curve, extract_series, find_phase_starts, list_curves
 from pretrain.reporting.fonts import choose_fonts, describe_missing, using_fonts
 
 MEAN_STEPS = 51  # an odd number
@@ -89,6 +89,7 @@ def _draw_files(
                 shown = shown.replace("$", "\\$")  # $ would begin a formula
                 shown = shown if shown[:1] != "_" else f" {shown}"  # _ would hide it in the legend
                 _draw_run(axes, curve, rows, shown, f"C{number}")
+                _mark_phases(axes, find_phase_starts(rows), f"C{number}")
         axes.set_xlabel("step")
         axes.set_ylabel(label, parse_math=False)  # $ would begin a formula
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=(1, 2, 5, 10)))
@@ -134,6 +135,14 @@ def _draw_run(
             markerfacecolor="white",
             zorder=4,
         )
+
+
+def _mark_phases(axes: Any, starts: Mapping[str, int], color: str) -> None:
+    """Mark where each phase of a run begins by a line with its name."""
+    for name, step in starts.items():
+        axes.axvline(step, color=color, alpha=0.4, linewidth=1, linestyle=":")
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        axes.annotate(name, (step, 1), xytext=(3, -9), **place, fontsize="x-small", color=color)
 
 
 def average_neighbours(values: Sequence[float]) -> tuple[int, list[float]]:

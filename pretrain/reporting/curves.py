@@ -34,6 +34,15 @@ def extract_series(rows: Iterable[dict[str, Any]], key: str) -> tuple[list[int],
     return [row["step"] for row in rows], [row[key] for row in rows]
 
 
+def find_phase_starts(rows: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Return {phase: its first step} of a run; {} for a run without phases."""
+    starts = {}
+    for row in rows:
+        if "phase" in row:
+            starts.setdefault(row["phase"], row["step"])
+    return starts
+
+
 class Curve(NamedTuple):
     """One curve.
 

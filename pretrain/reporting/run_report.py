@@ -15,7 +15,13 @@ from data.objectives import CLASSES, Objective
 from data.store.atomic import name_in_disk_errors, write_atomically
 from pretrain.config import flatten_config, read_settings
 from pretrain.reporting.curve_images import draw_curves
-from pretrain.reporting.curves import HELDOUT_PREFIX, describe_key, extract_series, list_curves
+from pretrain.reporting.curves import (
+    HELDOUT_PREFIX,
+    describe_key,
+    extract_series,
+    find_phase_starts,
+    list_curves,
+)
 from pretrain.reporting.html import is_page, render_html
 from pretrain.reporting.patch_figures import PatchFigures, describe_figures, draw_figures
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
@@ -31,8 +37,8 @@ class RunLines(NamedTuple):
     """What the files of a run have, line by line.
 
     Attributes:
-      rows: the rows of metrics.jsonl: their numbers alone, and `mfu` if the run recorded the peak
-        FLOP/s of its devices.
+      rows: the rows of metrics.jsonl: their numbers, the name of the phase if there are phases, and
+        `mfu` if the run recorded the peak FLOP/s of its devices.
     """
 
     workdir: Workdir
@@ -129,7 +135,11 @@ def read_runs(workdirs: Sequence[str | os.PathLike[str]]) -> dict[str, RunLines]
     runs = {}
     for folder, name in zip(folders, names):
         rows = [
-            {key: value for key, value in row.items() if isinstance(value, int | float | None)}
+            {
+                key: value
+                for key, value in row.items()
+                if isinstance(value, str if key == "phase" else int | float | None)
+            }
             for row in folder.read_metrics()
         ]
         if not rows:
@@ -156,7 +166,15 @@ def add_mfu(
     for row in rows:
         start = next((start for start in reversed(starts) if start["step"] < row["step"]), {})
         if start.get("flops_per_step") and start.get("peak_flops") and row.get("seconds"):
-            figures = (start["flops_per_step"], row["seconds"], start["peak_flops"])
+            flops = next(
+                (
+                    phase["flops_per_step"]
+                    for phase in start.get("phases", ())
+                    if phase["name"] == row.get("phase")
+                ),
+                start["flops_per_step"],
+            )
+            figures = (flops, row["seconds"], start["peak_flops"])
             result.append(row | {"mfu": metrics_file.compute_mfu(*figures)})
         else:
             result.append(row | {})
@@ -170,7 +188,8 @@ def describe_run(title: str, run: RunLines, figures: PatchFigures | None = None)
     """Return the data of a run for templates/report.html.
 
     Returns:
-      {title, unit, curves, heldout, best, facts, samples, figures, environment, goodput, config}.
+      {title, unit, curves, phases, heldout, best, facts, samples, figures, environment, goodput,
+      config}.
     """
     workdir, rows, starts, config = run
     rule = config.get("checkpoint")
@@ -189,6 +208,7 @@ def describe_run(title: str, run: RunLines, figures: PatchFigures | None = None)
         "title": title,
         "unit": run.unit,
         "curves": make_curves(rows, run.unit),
+        "phases": describe_phases(rows),
         "heldout": {
             key: value for scores in scores_by_step.values() for key, value in scores.items()
         },
@@ -238,11 +258,7 @@ def make_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[di
     Returns:
       [{label, train, heldout}]; `train` and `heldout` are [steps, tokens, hours, values], or None.
     """
-    tokens = hours = 0.0
-    progress = {}
-    for row in rows:
-        tokens, hours = tokens + (row.get("tokens") or 0), hours + (row.get("seconds") or 0) / 3600
-        progress[row["step"]] = tokens, hours
+    progress = measure_progress(rows)
     return [
         {"label": curve.label}
         | {
@@ -250,6 +266,25 @@ def make_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[di
             for kind, key in zip(("train", "heldout"), curve[2:])
         }
         for curve in list_curves(rows, unit)
+    ]
+
+
+def measure_progress(rows: Sequence[dict[str, Any]]) -> dict[int, tuple[float, float]]:
+    """Return {step: (tokens, hours)} since the start of a run."""
+    tokens = hours = 0.0
+    progress = {}
+    for row in rows:
+        tokens, hours = tokens + (row.get("tokens") or 0), hours + (row.get("seconds") or 0) / 3600
+        progress[row["step"]] = tokens, hours
+    return progress
+
+
+def describe_phases(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return [{name, at}] of a run's phases; `at` has the step, tokens and hours of its begin."""
+    progress = measure_progress(rows)
+    return [
+        {"name": name, "at": [step, *progress[step]]}
+        for name, step in find_phase_starts(rows).items()
     ]
 
 

@@ -133,6 +133,7 @@ class TrainContext:
         """Let the phase that trains step number `step` be in force."""
         phase = find_phase(self.phases, step - 1)
         if phase is not self.phase:
+            self.check_row(self.log.wait_for_step())  # It does not count the next compilation.
             self.phase = phase
             self.log.log_message(describe_phase(phase))
 

@@ -1,10 +1,12 @@
 """What may change when a run is continued, and how the change is reported."""
 
+import itertools
 import shlex
 
 from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from pretrain.config import Run
+from pretrain.phases import resolve_phases
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.schedules import make_learning_rate
 from pretrain.workdir.recorded_run import list_changes, read_newest_run
@@ -18,7 +20,8 @@ def check_workdir(run: Run, workdir: Workdir, allow_changes: bool) -> Run | None
 
     Raises:
       ConfigError: the configuration differs in keys outside `CHANGEABLE_KEYS`. With
-        `allow_changes` the differences are printed instead.
+        `allow_changes` the differences are printed instead, unless they are of a phase that has
+        ended.
     """
     if not workdir.has_config:
         return None
@@ -36,6 +39,7 @@ def check_workdir(run: Run, workdir: Workdir, allow_changes: bool) -> Run | None
             "--allow-changes to `train`"
         )
     changes += check_recorded_run(run, workdir, allow_changes)
+    check_past_phases(before, run, next(iter(workdir.list_steps()), 0))
     for line in dict.fromkeys(changes):
         print(f"changed on continuing: {line}")
     return before
@@ -56,6 +60,27 @@ def check_recorded_run(run: Run, workdir: Workdir, allow_changes: bool) -> list[
             "--allow-changes to `train`"
         )
     return changes
+
+
+def check_past_phases(before: Run, run: Run, step: int) -> None:
+    """Raise ConfigError if a phase that has ended by a checkpoint of `step` would change."""
+    if not (before.phases or run.phases):
+        return
+    for old, new in itertools.zip_longest(resolve_phases(before), resolve_phases(run)):
+        if old is None:
+            return
+        is_over, where = old.stop <= step, f"phases.{old.name}" if old.name else "phases"
+        changes = list_changes(old.run, new.run) if new and is_over else []
+        if new and is_over and new.stop != old.stop:
+            changes.insert(0, f"its last step: {old.stop:,} -> {new.stop:,}")
+        if new is None or changes or new.stop < min(step, old.stop):
+            raise ConfigError(
+                f"{where} has trained up to step {min(step, old.stop):,}, which cannot change "
+                f"afterwards ({'; '.join(changes) or 'it would be left out or end before'}). "
+                "Change the phases after it, or name a new --workdir"
+            )
+        if not is_over:
+            return
 
 
 def describe_schedule(run: Run, before: Run | None, updates: int) -> list[str]:

@@ -22,6 +22,7 @@ from data.pipeline import Stream
 from pretrain.config import Run
 from pretrain.mesh.device_feed import prefetch_to_devices
 from pretrain.phases import PhaseRun, find_phase, name_phase, resolve_phases
+from pretrain.settings import Optimizer
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.continuation import resume_rows
 from pretrain.training.evaluation import make_evaluator
@@ -93,12 +94,18 @@ def join_rates(phases: Sequence[PhaseRun]) -> Schedule:
 
     In each phase it follows the schedule of the phase, counted from the first step of the phase.
     """
-    rates = [make_learning_rate(phase.run.optimizer, phase.steps) for phase in phases]
+    return join_schedules(tuple((phase.start, phase.stop, phase.run.optimizer) for phase in phases))
+
+
+@functools.cache
+def join_schedules(parts: tuple[tuple[int, int, Optimizer], ...]) -> Schedule:
+    """Return the learning rate of (first update, end, optimizer) of parts; equal ones are one."""
+    rates = [make_learning_rate(optimizer, stop - start) for start, stop, optimizer in parts]
 
     def compute_rate(n: Count) -> jax.Array:
         n = jnp.asarray(n)
-        values = [rate(jnp.maximum(n - phase.start, 0)) for rate, phase in zip(rates, phases)]
-        return jnp.select([n < phase.stop for phase in phases[:-1]], values[:-1], values[-1])
+        values = [rate(jnp.maximum(n - start, 0)) for rate, (start, *_) in zip(rates, parts)]
+        return jnp.select([n < stop for _, stop, _ in parts[:-1]], values[:-1], values[-1])
 
     return compute_rate
 
@@ -148,15 +155,27 @@ def check_programs(phases: Sequence[PhaseRun], mesh: jax.sharding.Mesh) -> None:
     Raises:
       ConfigError: a phase does not fit the model, the memory or the phases before it.
     """
+    for phase, program in make_fitting_programs(phases, mesh):
+        with name_phase(phase.name):
+            check_memory(phase.run, mesh, program)
+
+
+def make_fitting_programs(
+    phases: Sequence[PhaseRun], mesh: jax.sharding.Mesh
+) -> list[tuple[PhaseRun, Program]]:
+    """Return the phases with their programs, through which one state can pass.
+
+    Raises:
+      ConfigError: a phase does not fit the model or the phases before it.
+    """
     for phase in phases:
         with name_phase(phase.name):
             check_row_length(phase.run)  # Longer rows than a model has positions cannot be traced.
     programs = make_programs(phases, lambda run, **options: make_program(run, mesh, **options))
-    _, first = programs[0]
     for phase, program in programs:
         with name_phase(phase.name):
-            check_state(first, program)
-            check_memory(phase.run, mesh, program)
+            check_state(programs[0][1], program)
+    return programs
 
 
 def check_state(first: Program, program: Program) -> None:

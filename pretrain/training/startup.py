@@ -119,11 +119,12 @@ def check_teacher(run: Run, workdir: Workdir) -> None:
 def keep_training(run: Run, before: Run | None) -> Run:
     """Return what config.json records of a start that trains nothing.
 
-    `train` and `optimizer`, by which no step was taken, come from the start before.
+    `train`, `optimizer` and `phases`, by which no step was taken, come from the start before.
     """
     if before is None:
         return run
-    return dataclasses.replace(run, train=before.train, optimizer=before.optimizer)
+    own = {name: getattr(before, name) for name in ("train", "optimizer", "phases")}
+    return dataclasses.replace(run, **own)
 
 
 def write_workdir(run: Run, opened: OpenedData, workdir: Workdir) -> None:
@@ -163,7 +164,8 @@ def describe_start(
         f"{run.train.compute_dtype}, on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
     ]
     parts = stream.streams
-    lines += [describe_reading(*part, phase.stop - phase.start) for part in parts.items()]
+    steps = min(phase.stop, run.train.last_step) - phase.start
+    lines += [describe_reading(*part, steps) for part in parts.items()]
     lines += [describe_phase(phase)] if phase.name else []
     if jax.process_count() > 1:
         batch_size = phase.run.data.batch_size
@@ -185,7 +187,8 @@ def describe_start(
         for path, size, axis in find_undivided_dims(params, mesh)
     ]
     lines += filter(None, [malloc_advice.format_malloc_advice(mesh.devices.flat[0].platform)])
-    lines += describe_schedule(run, opened.before, updates) + describe_rows(stream, start)
+    before = None if run.phases else opened.before
+    lines += describe_schedule(phase.run, before, updates) + describe_rows(stream, start)
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 
 

@@ -2,6 +2,7 @@
 
 The report of a run needs it to judge the speed. `flops_per_step` counts the matmul FLOPs of a step;
 `peak_flops` is the peak of all devices of the mesh together, in FLOP/s, and null if unknown.
+`phases` has the name, the last step and the FLOPs of a step of each phase.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ FORM = {
     "packages": dict,
     "flops_per_step": int | float | None,
     "peak_flops": int | float | None,
+    "phases": list,
 }
 LATEST = 8.64e12  # [s] the last time that a browser can show
 PACKAGES = (
@@ -98,4 +100,10 @@ def read_starts(workdir: epath.PathLike) -> list[dict[str, Any]]:
 def is_start(line: dict[str, Any]) -> bool:
     """Return whether what a line has of a start has the form that `add_start` writes."""
     has_form = all(isinstance(line[name], kind) for name, kind in FORM.items() if name in line)
+    has_form = has_form and all(
+        isinstance(phase, dict)
+        and isinstance(phase.get("name"), str)
+        and isinstance(phase.get("flops_per_step"), int | float)
+        for phase in line.get("phases", ())
+    )
     return has_form and 0 <= line.get("time", 0) <= LATEST

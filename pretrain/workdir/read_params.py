@@ -10,6 +10,7 @@ from data.corpus.buckets import check_bucket
 from data.corpus.paths import check_utf8_path
 from data.corpus.untrusted import check_special_files
 from pretrain.config import Run, from_json
+from pretrain.phases import get_run_at
 from pretrain.workdir import orbax_manager
 from pretrain.workdir.check import explain_no_workdir
 from pretrain.workdir.checkpoints import Checkpoints
@@ -33,7 +34,8 @@ def restore_params(
     """Return (run, step, float32 parameters) of a checkpoint; see `restore_recorded_params`."""
     record, params = restore_recorded_params(workdir, step, choose_sharding, report)
     where = f"{workdir}, step {record['step']}"
-    return from_json(record["run"], where=where), record["step"], params
+    run = get_run_at(from_json(record["run"], where=where), int(record["step"]))
+    return run, record["step"], params
 
 
 def restore_recorded_params(

@@ -19,6 +19,7 @@ from data.vocabulary.word_level import make_text_vocabulary
 from models.config.base import WordEncoderConfig
 from models.config.heads import HeadedConfig
 from pretrain.config import Run, from_json
+from pretrain.phases import get_run_at
 from pretrain.settings.jax_settings import check_jax_settings
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.recorded_run import describe_other_run
@@ -33,6 +34,7 @@ class Trained:
     """A checkpoint of a workdir.
 
     Attributes:
+      run: the configuration; of a run with phases, the settings of the phase that made it.
       step: the step of the checkpoint.
       params: the parameters, float32, on the first device unless placed elsewhere.
       encoding: the vocabulary, or the classes of images, that the model was trained with.
@@ -153,7 +155,7 @@ def open_trained(
     workdir = Workdir.open(workdir)
     record, params = restore_recorded_params(workdir, step, choose_sharding, report)
     step, recorded = int(record["step"]), record["encoding"]
-    run = from_json(record["run"], where=f"{workdir}, step {step}")
+    run = get_run_at(from_json(record["run"], where=f"{workdir}, step {step}"), step)
     if line := describe_other_run(workdir, record):
         report(line)
     encoding = load_encoding(workdir)
