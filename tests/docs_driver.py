@@ -9,6 +9,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -51,6 +52,7 @@ BY_VERB = {
     "inspect": ("--batches", "2", "data.batch_size=8"),
     "finetune": (f"train.steps={STEPS}", *SHORT),
 }
+PHASE_STEPS = re.compile(r"^(phases\.\w+\.steps=)\d+$")
 trained: dict[str, list[str]] = {}  # {workdir: where its commands end, in their own words}
 
 
@@ -76,6 +78,9 @@ def shrink(verb: str, words: list[str]) -> list[str]:
         if end not in seen:
             seen.append(end)
         larger = LARGER if "--tile" in words else ()
+        if any(word.startswith("phases.") for word in words):  # train.steps is their sum
+            words = [PHASE_STEPS.sub(rf"\g<1>{STEPS}", word) for word in words]
+            return [*words, *list_small(words[0]), *larger]
         steps = STEPS * len(seen)
         if "--with-optimizer" in words:  # a branch goes on after the steps of its run
             words[words.index("--step") + 1] = str(STEPS)

@@ -204,8 +204,7 @@ def evaluate_checkpoint(
     from pretrain.workdir.trained import open_trained
 
     workdir = Workdir.open(workdir)
-    newest = next(iter(workdir.list_steps()), 0)
-    run = get_run_at(workdir.run, newest if step is None else step)
+    run = get_run_at(workdir.run, max(workdir.list_steps(), default=0) if step is None else step)
     opened = open_fitting_store(os.fspath(store or run.data.store), workdir)
     if split == "heldout":
         check_own_heldout(opened, store, workdir)

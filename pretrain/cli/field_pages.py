@@ -19,7 +19,7 @@ from models.config.base import ImageConfig, ModelConfig, WordEncoderConfig
 from models.config.heads import HeadedConfig
 from pretrain.cli.generated_page import make_marker, update_page
 from pretrain.run import Run
-from pretrain.settings import Evaluate, Mesh, Optimizer, Train
+from pretrain.settings import Evaluate, Mesh, Optimizer, Phase, Train
 from pretrain.settings.fields import FieldNote, list_field_notes, list_sections
 
 COMMAND = "describe --fields --page docs/configuration.md"
@@ -86,8 +86,8 @@ PAGES = (
     FieldPage(
         "train",
         "Training and devices",
-        "The sections `train`, `guard` and `mesh`.",
-        lambda kind: issubclass(kind, Train | Mesh),
+        "The sections `train`, `guard` and `mesh`, and the items of `phases`.",
+        lambda kind: issubclass(kind, Train | Mesh | Phase),
     ),
     FieldPage(
         "evaluate",
@@ -131,7 +131,7 @@ def format_index(folder: str) -> str:
         pages = [
             f"[{page.name}]({folder}/{page.name}.md)"
             for page, sections in groups.items()
-            if any(name in places for places in sections.values())
+            if any({name, f"{name}.NAME"} & {*places} for places in sections.values())
         ]
         default = f"`{note.default}`" if note.default else ""
         lines.append(f"| `{name}` | {default} | {note.meaning} | {', '.join(pages)} |")

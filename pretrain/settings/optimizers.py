@@ -53,6 +53,15 @@ class LearningRate:
         check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio", "decay_steps")
         check_at_least(self, 0, "cooldown_steps")
 
+    def without_schedule(self) -> Any:
+        """Return the same optimizer with the default schedule, on which its update does not depend.
+
+        Phases that differ in nothing else are compiled once.
+        """
+        kind = type(self)
+        names = (field.name for field in dataclasses.fields(LearningRate))
+        return dataclasses.replace(self, **{name: getattr(kind(), name) for name in names})
+
     def find_decay(self, steps: int) -> tuple[int, int]:
         """Return (step at which the decay ends, length of the cooldown) in a run of `steps`."""
         end = self.decay_steps or steps
@@ -118,6 +127,12 @@ class StableAdamW(LearningRate):
         super().__post_init__()
         check_at_least(self, 0, "weight_decay", "max_grad_norm")
         check_moments(self)
+
+    def without_schedule(self) -> Any:
+        """Return the same optimizer with the default schedule, and its peak if decay follows it."""
+        plain = super().without_schedule()
+        rate = self.learning_rate if self.decoupled else plain.learning_rate
+        return dataclasses.replace(plain, learning_rate=rate)
 
 
 @dataclasses.dataclass(frozen=True)

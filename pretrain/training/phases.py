@@ -40,9 +40,6 @@ make_sampler = call_later("pretrain.training.gap_samples:make_sampler")
 # (step, batch on the mesh) for consecutive steps.
 Batches = Generator[tuple[int, Any], None, None]
 
-# Fields of an optimizer that only the learning rate depends on.
-RATE_FIELDS = ("learning_rate", "warmup_steps", "end_lr_ratio", "decay", "decay_steps")
-
 
 class PhaseRows(NamedTuple):
     """The rows of a phase. heldout: the held-out rows, or None if the run evaluates nothing."""
@@ -112,12 +109,9 @@ def join_schedules(parts: tuple[tuple[int, int, Optimizer], ...]) -> Schedule:
 
 def find_shapes(run: Run) -> Run:
     """Return what the program of a phase depends on: its settings without rates and lengths."""
-    kind = type(run.optimizer)
-    names = {field.name for field in dataclasses.fields(kind)} & {*RATE_FIELDS}
-    plain = {name: getattr(kind(), name) for name in names}
     return dataclasses.replace(
         run,
-        optimizer=dataclasses.replace(run.optimizer, **plain),
+        optimizer=run.optimizer.without_schedule(),
         data=dataclasses.replace(run.data, rates=()),
         train=dataclasses.replace(run.train, steps=1, stop_at_step=0),
     )
