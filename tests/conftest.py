@@ -192,8 +192,8 @@ def draw_numbers():
 def pytest_runtest_setup():
     if "orbax.checkpoint" in sys.modules:
         save_small_arrays_whole()
-    if "pretrain.training.phases" in sys.modules:
-        share_programs(sys.modules["pretrain.training.phases"])
+    if "pretrain.training.phase_programs" in sys.modules:
+        share_programs(sys.modules["pretrain.training.phase_programs"])
 
 
 def save_small_arrays_whole():

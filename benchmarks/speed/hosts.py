@@ -74,11 +74,11 @@ def run_worker(report: str, arguments: list[str]) -> int:
     from data.pipeline import Stream
     from data.rows.tables import TokenReader
     from pretrain.__main__ import main
-    from pretrain.training import phases
+    from pretrain.training import phase_programs
 
     count = {"batches": 0, "rows": 0, "tokens": 0}
     pages, folder = set(), []
-    build, read, feed = Stream.build_batch, TokenReader.__call__, phases.prefetch_to_devices
+    build, read, feed = Stream.build_batch, TokenReader.__call__, phase_programs.prefetch_to_devices
 
     def build_counted_batch(
         stream: Stream, step: int, lo: int = 0, hi: int | None = None, number: int = 1
@@ -107,7 +107,7 @@ def run_worker(report: str, arguments: list[str]) -> int:
     # The counting versions have narrower types than the methods that they replace.
     Stream.build_batch = build_counted_batch  # pyright: ignore[reportAttributeAccessIssue]
     TokenReader.__call__ = read_counted  # pyright: ignore[reportAttributeAccessIssue]
-    phases.prefetch_to_devices = feed_and_report
+    phase_programs.prefetch_to_devices = feed_and_report
     return main(arguments)
 
 

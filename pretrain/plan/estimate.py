@@ -21,7 +21,7 @@ from pretrain.plan.roofline import compute_roofline
 from pretrain.plan.work import Work, count_work
 from pretrain.training import flops
 from pretrain.training.memory.memory_estimate import count_held_bytes
-from pretrain.training.phases import check_batches, find_shapes, make_fitting_programs
+from pretrain.training.phase_programs import check_batches, find_shapes, make_fitting_programs
 from pretrain.training.program import Program, check_batch, make_program
 
 # What grows with the number of steps.

@@ -95,10 +95,10 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A part of training with settings of its own.
+    """A part of training with other settings.
 
-    The phases of a run follow each other in one training. Each has the run's settings, except for
-    its overrides. The learning rate's schedule begins anew with each phase and spans its steps.
+    The phases of a run follow each other in one training. Each has the run's settings and its
+    overrides. The learning rate's schedule begins anew with each phase and spans its steps.
     """
 
     name: str  # Phase's name in metrics and keys: small letters, digits and _.

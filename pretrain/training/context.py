@@ -21,7 +21,7 @@ from pretrain.training.divergence import DivergenceMonitor
 from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.logger import RunLog
 from pretrain.training.monitoring.profile import StepProfiler
-from pretrain.training.phases import Batches, OpenPhase, describe_phase
+from pretrain.training.phase_programs import Batches, OpenPhase, describe_phase
 from pretrain.training.state import TrainState
 from pretrain.training.targets import check_step
 from pretrain.workdir.checkpoints import Checkpoints

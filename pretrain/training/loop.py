@@ -29,7 +29,7 @@ from pretrain.training.memory.exhaustion import explain_exhaustion
 from pretrain.training.memory.memory_check import describe_exhausted_run
 from pretrain.training.monitoring.options import UNWATCHED, Monitoring
 from pretrain.training.monitoring.profile import StepProfiler
-from pretrain.training.phases import (
+from pretrain.training.phase_programs import (
     OpenPhase,
     check_batches,
     check_programs,

@@ -27,7 +27,7 @@ from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.fits.model_fit import check_fit
 from pretrain.training.fits.preflight import preflight_source
 from pretrain.training.losses import make_loss
-from pretrain.training.phases import OpenPhase, PhaseRows, describe_phase
+from pretrain.training.phase_programs import OpenPhase, PhaseRows, describe_phase
 from pretrain.training.targets import check_heldout_rows, check_training_rows
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source

@@ -85,7 +85,7 @@ def test_what_a_phase_cannot_be_is_one_clear_error(words, message):
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_train_steps_is_the_sum_and_another_number_is_refused_or_told():
+def test_train_steps_is_the_sum_and_another_number_is_refused_or_reported():
     lines = []
     run = dataclasses.replace(load("bert_tiny"), train=Train(steps=7))
     assert override_run(run, WORDS, lines.append).train.steps == 119

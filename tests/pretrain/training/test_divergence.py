@@ -297,7 +297,7 @@ def poisoned_feed(monkeypatch):
                     batch = batch | {"label_weights": batch["label_weights"] * jnp.float32(jnp.nan)}
                 yield number, batch
 
-        monkeypatch.setattr("pretrain.training.phases.prefetch_to_devices", feed_poisoned)
+        monkeypatch.setattr("pretrain.training.phase_programs.prefetch_to_devices", feed_poisoned)
 
     return poison_steps
 

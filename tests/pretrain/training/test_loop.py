@@ -318,7 +318,7 @@ def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
             time.sleep(0.5 * (i == 1))
             yield item
 
-    monkeypatch.setattr("pretrain.training.phases.prefetch_to_devices", feed_slowly)
+    monkeypatch.setattr("pretrain.training.phase_programs.prefetch_to_devices", feed_slowly)
     train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
     waited = [
         row["input_seconds"]
@@ -331,7 +331,7 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
     def feed_host_arrays(stream, mesh, start, stop, **options):
         yield from ((step, stream.build_batch(step)) for step in range(start, stop))
 
-    monkeypatch.setattr("pretrain.training.phases.prefetch_to_devices", feed_host_arrays)
+    monkeypatch.setattr("pretrain.training.phase_programs.prefetch_to_devices", feed_host_arrays)
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
         train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
 

@@ -218,10 +218,10 @@ def test_saved_state_is_checked_and_fits_or_is_refused(saved, tmp_path):
 
 def test_a_rewound_run_begins_with_zero_state(saved, tmp_path, monkeypatch):
     from pretrain.__main__ import main
-    from pretrain.training import phases
+    from pretrain.training import phase_programs
     from pretrain.training.context import TrainContext
 
-    feed, usual, seen = phases.prefetch_to_devices, TrainContext.restore_last_good, []
+    feed, usual, seen = phase_programs.prefetch_to_devices, TrainContext.restore_last_good, []
 
     def feed_broken(stream, mesh, start, stop, **options):
         for step, batch in feed(stream, mesh, start, stop, **options):
@@ -233,7 +233,7 @@ def test_a_rewound_run_begins_with_zero_state(saved, tmp_path, monkeypatch):
         seen.append((int(state.step), np.array(get_memory(state)), get_memory(state).sharding.spec))
         return state
 
-    monkeypatch.setattr(phases, "prefetch_to_devices", feed_broken)
+    monkeypatch.setattr(phase_programs, "prefetch_to_devices", feed_broken)
     monkeypatch.setattr(TrainContext, "restore_last_good", restore_and_note)
     words = ["train", str(saved), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     assert main([*words, "guard.patience=2", "train.stop_at_step=9"]) == 0
