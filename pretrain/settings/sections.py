@@ -98,7 +98,7 @@ class Phase:
     """A part of training with other settings.
 
     The phases of a run follow each other in one training. Each has the run's settings and its
-    overrides. The learning rate's schedule begins anew with each phase and spans its steps.
+    overrides. The learning rate's schedule starts again in each phase and spans its steps.
     """
 
     name: str  # Phase's name in metrics and keys: small letters, digits and _.
