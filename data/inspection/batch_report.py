@@ -59,7 +59,7 @@ def read_batch(stream: RowStream, step: int) -> InspectedBatch:
     """Return the batch of a step with its rows and keys."""
     size = stream.data.batch_size
     return InspectedBatch(
-        stream.build_batch(step), *stream.draw_keys(step * size + np.arange(size))
+        stream.build_batch(step), *stream.draw_keys(stream.locate_rows(step) + np.arange(size))
     )
 
 

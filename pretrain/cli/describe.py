@@ -130,12 +130,13 @@ def format_phases(phases: Sequence[Mapping[str, Any]], unit: str) -> list[str]:
         texts = [f"{number:,}" for number in numbers] + [f"{phase['flops']:,.4g}"]
         rows.append((phase["name"], *texts, " ".join(phase["overrides"])))
     widths = [max(map(len, column)) for column in zip(*rows)]
-    return [
+    lines = [
         f"  {row[0]:<{widths[0]}}  "
         + "  ".join(f"{text:>{width}}" for text, width in zip(row[1:-1], widths[1:-1]))
         + f"  {row[-1]}"
         for row in rows
     ]
+    return [line.rstrip() for line in lines]
 
 
 def print_list(args: argparse.Namespace) -> int:
@@ -236,23 +237,10 @@ def describe_run(run: Run) -> dict[str, Any]:
         module = "/".join(path.split("/")[:2])
         sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
     trained = count_trained(run, params)
-    phases = resolve_phases(run)
-    first = phases[0].run
+    first = resolve_phases(run)[0].run
     tokens = count_positions(first.data.objective, first.data.batch_size)
     flops, visible_flops = flop_counts.count_step_flops(first)
-    counts = [
-        {
-            "name": phase.name,
-            "start": phase.start,
-            "steps": (steps := max(min(phase.stop, run.train.last_step) - phase.start, 0)),
-            "tokens_per_step": phase.tokens_per_step,
-            "rows": steps * phase.run.data.batch_size,
-            "tokens": steps * phase.tokens_per_step,
-            "flops": steps * flop_counts.count_step_flops(phase.run).all_pairs,
-            "overrides": list(overrides),
-        }
-        for phase, overrides in zip(phases, [one.overrides for one in run.phases] or [()])
-    ]
+    counts = count_phases(run)
     return {
         "parameters": sum(sizes.values()),
         "parameters_by_part": sizes,
@@ -267,3 +255,27 @@ def describe_run(run: Run) -> dict[str, Any]:
         "tokens": sum(count["tokens"] for count in counts),
         "flops": sum(count["flops"] for count in counts),
     } | ({"phases": counts} if run.phases else {})
+
+
+def count_phases(run: Run) -> list[dict[str, Any]]:
+    """Return the steps, rows, tokens and FLOPs of each phase of a run, and what it changes."""
+    from pretrain.phases import resolve_phases
+    from pretrain.training.flops import count_step_flops
+
+    counts = []
+    overrides = [list(phase.overrides) for phase in run.phases] or [[]]
+    for phase, changes in zip(resolve_phases(run), overrides):
+        steps = max(min(phase.stop, run.train.last_step) - phase.start, 0)
+        counts.append(
+            {
+                "name": phase.name,
+                "start": phase.start,
+                "steps": steps,
+                "tokens_per_step": phase.tokens_per_step,
+                "rows": steps * phase.run.data.batch_size,
+                "tokens": steps * phase.tokens_per_step,
+                "flops": steps * count_step_flops(phase.run).all_pairs,
+                "overrides": changes,
+            }
+        )
+    return counts

@@ -126,8 +126,7 @@ def make_program(
       trust: which operations are used; all that serve the run by default.
       rate: the learning rate; the run's own by default.
 
-    Raises:
-      ConfigError: as `check_attention`.
+    Raises ConfigError as `check_attention`.
     """
     if not trust.is_strict:
         check_attention(run, mesh)
@@ -138,9 +137,8 @@ def make_program(
     )
     rate = rate or make_learning_rate(run.optimizer, run.train.steps)
     optimizer, data = make_run_optimizer(run, rate), run.data
-    init = partial(
-        init_state, build(run.model), data.objective, optimizer, run.train.seed, data.batch_size
-    )
+    settings = data.objective, optimizer, run.train.seed, data.batch_size
+    init = partial(init_state, build(run.model), *settings)
     abstract_state = jax.eval_shape(init)
     params = abstract_state.params
     if scores_at_once is None:
@@ -164,7 +162,7 @@ def make_program(
         loss=loss,
         abstract_state=abstract_state,
         state_shardings=state_shardings,
-        batch=map_shapes(make_struct, run.data.objective, run.data.batch_size),
+        batch=map_shapes(make_struct, data.objective, data.batch_size),
         init=partial(initialize_state, init, mesh, state_shardings),
         train_step=jit_step(step, mesh, state_shardings),
         evaluation_step=make_evaluation_step(

@@ -1,6 +1,7 @@
 """The phases of a run: what the words of a command make of them, and what is refused."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from data.config import Data
 from data.objectives import MaskedLm
 from data.pipeline import Stream
+from pretrain.__main__ import main
 from pretrain.config import Phase, Run, Train, from_json, load, override_run, to_json
 from pretrain.phases import find_phase, get_run_at, open_streams, resolve_phases
 from pretrain.settings.overrides import ConfigError
@@ -164,3 +166,29 @@ def test_each_source_goes_on_with_its_next_row_where_the_rates_change(store):
     first = np.concatenate([part[part < 200] for part in rows])  # in the order of source a alone
     alone = Stream(store, dataclasses.replace(run.data, rates=(1.0, 0.0)))
     assert (first == alone.draw_keys(np.arange(len(first)))[0]).all()
+
+
+def test_describe_prints_a_table_of_phases(capsys):
+    assert main(["describe", "bert_tiny", *WORDS, "train.stop_at_step=110"]) == 0
+    printed = capsys.readouterr().out
+    table = [line.split() for line in printed.splitlines() if line.startswith(("  short ", "  long "))]  # fmt: skip
+    assert table[0][:6] == ["short", "1", "100", "1,024", "6,400", "102,400"]
+    assert table[1][:6] == ["long", "101", "10", "3,200", "320", "32,000"]
+    assert table[1][-1] == "data.objective.length=100"
+    assert f"{102_400 + 32_000:,}" in printed
+
+
+def test_inspect_shows_the_batch_of_the_phase_of_a_step(store, tmp_path, capsys):
+    run = make_run(store, Phase("a", steps=4), Phase("b", steps=4, overrides=("data.batch_size=5",)))  # fmt: skip
+    run = override_run(run, [])
+    (tmp_path / "run.json").write_text(to_json(run))
+    words = ["inspect", str(tmp_path / "run.json"), "--json", "--rows", "2", "--batches", "1"]
+    shown = {}
+    for step in ("3", "4", "5"):
+        main([*words, "--step", step])
+        shown[step] = json.loads(capsys.readouterr().out)
+    assert [shown[step]["phase"] for step in shown] == ["a", "b", "b"]
+    a, b = resolve_phases(run)
+    numbers = open_streams(store, [a, b], "train")[1].draw_keys(np.arange(32, 42))[0]
+    assert [row["row"] for row in shown["4"]["rows"]] == [*numbers[:2]]
+    assert [row["row"] for row in shown["5"]["rows"]] == [*numbers[5:7]]
