@@ -10,6 +10,8 @@ import dataclasses
 import zlib
 from typing import Any
 
+import numpy as np
+
 from data.config import Data
 from data.mixed import Mixed, count_positions
 from data.pipeline import Stream
@@ -124,9 +126,31 @@ def continue_rows(stream: Stream | MixedStream, before: Stream | MixedStream, st
         return
     for part, own in stream.streams.items():
         if part in before.streams:
-            own.continue_after(before.streams[part], step)
+            continue_stream(own, before.streams[part], step)
         else:
             own.start_at_row(step, 0)
+
+
+def continue_stream(stream: Stream, before: Stream, step: int) -> None:
+    """Let the batch of `step` begin after the examples that `before` has read by then.
+
+    Each source goes on with its next example, also if the rates of the sources differ.
+    """
+    examples = -(-before.locate_rows(step) // before.objective.repeats)
+    stream.start_at_row(step, examples * stream.objective.repeats)
+    if not (stream.lane_order or before.lane_order):
+        read_S = count_examples(before, examples) + before.shift_S
+        stream.shift_S = read_S - count_examples(stream, examples)
+
+
+def count_examples(stream: Stream, position: int) -> np.ndarray:
+    """Return how many positions of the order before `position` each source has: int64 [S]."""
+    mixture = stream.source_mixture
+    if mixture is None:
+        return np.array([position])
+    block, within = divmod(position, mixture.block)
+    here_S = np.bincount(mixture.source_N[:within], minlength=len(mixture.counts_S))
+    return block * mixture.counts_S + here_S
 
 
 def derive_seed(seed: int, name: str) -> int:

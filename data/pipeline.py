@@ -7,8 +7,7 @@ only state, so a run resumes at any step at once, and each host builds only its 
 `Stream.build_batch` is the definition, in NumPy; a feed only runs it ahead of time (read_ahead.py).
 
 A run whose batch size changes at step s continues at the next row that it has not read: from there
-on, g = locate_rows(s) + (step - s) * batch_size + i. The number g is a position of the order. Where
-the rates of the sources change, each source continues at its own next example (`continue_after`).
+on, g = locate_rows(s) + (step - s) * batch_size + i. The number g is a position of the order.
 
 B rows of the batch   S sources of the mixture   N batches
 """
@@ -82,25 +81,6 @@ class Stream:
         cached = functools.lru_cache(maxsize=2 * self.data.threads)
         self.get_block_keys = cached(self.draw_block_keys)
 
-    def continue_after(self, before: Stream, step: int) -> None:
-        """Let the batch of `step` begin after the examples that another stream has read by then.
-
-        Each source goes on with its next example, also if the rates of the sources differ.
-
-        Args:
-          before: the stream of the same split and seed that was read before `step`.
-        """
-        examples = -(-before.locate_rows(step) // before.objective.repeats)
-        self.start_at_row(step, examples * self.objective.repeats)
-        if not (self.lane_order or before.lane_order):
-            read_S = before.count_examples(examples) + before.shift_S
-            self.shift_S = read_S - self.count_examples(examples)
-
-    def count_examples(self, position: int) -> np.ndarray:
-        """Return how many positions of the order before `position` each source has: int64 [S]."""
-        mixture = self.source_mixture
-        return mixture.count_before(position) if mixture else np.array([position])
-
     def locate_rows(self, step: Any) -> Any:
         """Return the number of the first example of a step, or of an array of steps."""
         return step * self.data.batch_size + self.row_shift
@@ -152,8 +132,7 @@ class Stream:
             if self.source_mixture
             else (np.zeros_like(position_B), position_B)
         )
-        number_B = number_B + self.shift_S[source_B]
-        epoch_B, within_B = np.divmod(number_B, self.rows_S[source_B])
+        epoch_B, within_B = np.divmod(number_B + self.shift_S[source_B], self.rows_S[source_B])
         row_B = permute_indices(
             within_B,
             self.rows_S[source_B],

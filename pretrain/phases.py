@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from pretrain.settings.overrides import (
 )
 
 LENGTHS = ("steps", "tokens")
+PHASE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # What a phase can change: these keys, and those below a section whose name ends with a dot. The
 # parameters and the optimizer's state pass from phase to phase, so their shapes must stay.
 OVERRIDABLE = (
@@ -91,11 +93,30 @@ def lay_out_phases(run: Run) -> tuple[PhaseRun, ...]:
         raise ConfigError(f"phases: two are called {repeated}")
     phases, start, rows = [], 0, 0
     for phase in run.phases:
+        check_phase(phase)
         with name_phase(phase.name):
             own = apply_phase(run, phase)
             phases.append(PhaseRun(phase.name, start, start + own.train.steps, own, rows))
         start, rows = phases[-1].stop, rows + phases[-1].rows
     return tuple(phases)
+
+
+def check_phase(phase: Phase) -> None:
+    """Raise ConfigError unless a phase has a valid name and one length."""
+    key = f"phases.{phase.name}"
+    if not PHASE_NAME.fullmatch(phase.name):
+        raise ConfigError(
+            f"{key}: the name of a phase has small letters, digits and _, and begins with a letter"
+        )
+    for name, length in (("steps", phase.steps), ("tokens", phase.tokens)):
+        if length < 0:
+            raise ConfigError(f"{key}.{name}={length}: a phase has a step or more")
+    if phase.steps and phase.tokens:
+        raise ConfigError(
+            f"{key} has two lengths, steps={phase.steps:,} and tokens={phase.tokens:,}: set one"
+        )
+    if not (phase.steps or phase.tokens):
+        raise ConfigError(f"{key} has no length: set {key}.steps or {key}.tokens")
 
 
 def apply_phase(run: Run, phase: Phase) -> Run:

@@ -39,12 +39,6 @@ class Mixture:
         source_B = self.source_N[within_B]
         return source_B, block_B * self.counts_S[source_B] + self.rank_N[within_B]
 
-    def count_before(self, position: int) -> np.ndarray:
-        """Return how many of the positions before `position` each source has: int64 [S]."""
-        block, within = divmod(position, self.block)
-        here_S = np.bincount(self.source_N[:within], minlength=len(self.counts_S))
-        return block * self.counts_S + here_S
-
 
 def choose_block(rates: Sequence[float]) -> int:
     """Return the smallest block in which each source has LEAST_PLACES, at most MAX_BLOCK."""

@@ -54,13 +54,9 @@ class LearningRate:
         check_at_least(self, 0, "cooldown_steps")
 
     def without_schedule(self) -> Any:
-        """Return the same optimizer with the default schedule, on which its update does not depend.
-
-        Phases that differ in nothing else are compiled once.
-        """
-        kind = type(self)
-        names = (field.name for field in dataclasses.fields(LearningRate))
-        return dataclasses.replace(self, **{name: getattr(kind(), name) for name in names})
+        """Return the same optimizer with a default schedule, for a shared program."""
+        plain, names = type(self)(), (field.name for field in dataclasses.fields(LearningRate))
+        return dataclasses.replace(self, **{name: getattr(plain, name) for name in names})
 
     def find_decay(self, steps: int) -> tuple[int, int]:
         """Return (step at which the decay ends, length of the cooldown) in a run of `steps`."""
@@ -129,10 +125,9 @@ class StableAdamW(LearningRate):
         check_moments(self)
 
     def without_schedule(self) -> Any:
-        """Return the same optimizer with the default schedule, and its peak if decay follows it."""
+        """Return the same optimizer with a default schedule and its peak."""
         plain = super().without_schedule()
-        rate = self.learning_rate if self.decoupled else plain.learning_rate
-        return dataclasses.replace(plain, learning_rate=rate)
+        return dataclasses.replace(plain, learning_rate=self.learning_rate)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The sections of a run for training, phases, mesh, evaluation, checkpoints and limits."""
 
 import dataclasses
-import re
 from typing import Literal, TypeAlias
 
 from pretrain.settings.overrides import ConfigError, check_at_least
@@ -29,8 +28,6 @@ Metric: TypeAlias = Literal[
     "span_f1",
     "mean",
 ]
-
-PHASE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 AttentionChoice: TypeAlias = Literal["auto", "plain", "splash", "cudnn", "row", "chunk"]
 
@@ -104,26 +101,7 @@ class Phase:
     name: str  # Phase's name in metrics and keys: small letters, digits and _.
     steps: int = 0  # [steps] Length, if `tokens` is 0.
     tokens: int = 0  # [tokens] Length, padding included, rounded up to whole steps.
-    # `path=value` of the settings that hold in the phase; the argument `phases.NAME.path=value`
-    # adds one.
-    overrides: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        key = f"phases.{self.name}"
-        if not PHASE_NAME.fullmatch(self.name):
-            raise ConfigError(
-                f"{key}: the name of a phase has small letters, digits and _, and begins with a "
-                "letter"
-            )
-        for name in ("steps", "tokens"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{key}.{name}={getattr(self, name)}: a phase has a step or more")
-        if self.steps and self.tokens:
-            raise ConfigError(
-                f"{key} has two lengths, steps={self.steps:,} and tokens={self.tokens:,}: set one"
-            )
-        if not (self.steps or self.tokens):
-            raise ConfigError(f"{key} has no length: set {key}.steps or {key}.tokens")
+    overrides: tuple[str, ...] = ()  # Its settings, as `path=value`.
 
 
 @dataclasses.dataclass(frozen=True)

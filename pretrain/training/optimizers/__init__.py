@@ -32,8 +32,6 @@ def make_run_optimizer(run: Run, rate: Schedule | None = None) -> optax.Gradient
 
     With `train.ema_decay` an EMA of the parameters is part of its state. With `guard.norm_factor`
     the mean of the gradient norms is, so that it is saved, and unchanged by a skipped step.
-
-    rate: the learning rate, if it is not the run's own, such as that of several phases.
     """
     optimizer = make_optimizer(run.optimizer, run.train.steps, rate)
     if run.model.frozen_params:
