@@ -140,6 +140,8 @@ def validate_run(run: Run) -> None:
             f"evaluate.metrics: {min(entity_metrics)} is computed from entities, which plain "
             "tags do not encode; use tag_accuracy"
         )
+    if run.optimizer.layer_decay < 1:
+        check_layer_decay(run.model)
     if run.train.trainable_layers is not None:
         check_trainable_layers(run.model, run.train.trainable_layers)
 
@@ -284,6 +286,17 @@ def check_labels(labels: tuple[str, ...], objective: Any) -> None:
         raise ConfigError(
             f"data.objective.class_weights={objective.class_weights}: one for each of "
             f"model.labels, which are {', '.join(labels)}"
+        )
+
+
+def check_layer_decay(model: Any) -> None:
+    """Raise ConfigError unless a model is a fine-tuned encoder with layers of its own."""
+    is_headed = isinstance(model, HeadedConfig)
+    if not is_headed or model.encoder.shares_layers or not model.encoder.depth:
+        raise ConfigError(
+            "optimizer.layer_decay: only the layers of a fine-tuned encoder have rates of their "
+            f"own, and a {type(model.encoder if is_headed else model).__name__} has none; give "
+            "optimizer.layer_decay=1"
         )
 
 

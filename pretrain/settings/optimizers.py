@@ -4,9 +4,12 @@ All inherit the fields of the learning rate's schedule, which pretrain/training/
 """
 
 import dataclasses
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
+from data.members import call_later
 from pretrain.settings.overrides import ConfigError, check_at_least
+
+parse_group = call_later("pretrain.settings.groups:parse_group")
 
 LEAST_EPSILON = 1e-30  # far above the least float32 that is not rounded to 0
 LEAST_ONE = 1 - 2**-25  # the least number that float32 rounds to 1
@@ -48,8 +51,24 @@ class LearningRate:
     cooldown_steps: int = 0
     # `wsd`: a straight line, half a cosine, or 1 - sqrt(share of the cooldown that is over).
     cooldown_shape: Literal["linear", "cosine", "1-sqrt"] = "1-sqrt"
+    # Factors by group of parameters, each PATTERN:RATE or PATTERN:RATE:DECAY, of the learning rate
+    # and the weight decay, such as token_embedding:0.1,norm/*:1:0. `*` is any text; the first
+    # pattern that is part of a parameter's path counts.
+    groups: tuple[str, ...] = ()
+    # Factor of the learning rate from each layer of a fine-tuned encoder to the one below, such as
+    # 0.8; the top layer has it once, head and pooler keep their rate.
+    layer_decay: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError(
+                f"optimizer.layer_decay={self.layer_decay:g}: it must be above 0 and at most 1"
+            )
+        for text in self.groups:
+            if parse_group(text)[2] != 1 and isinstance(self, Adafactor):
+                raise ConfigError(
+                    f"optimizer.groups={text}: Adafactor has no weight decay; give PATTERN:RATE"
+                )
         check_at_least(self, 0, "learning_rate", "warmup_steps", "end_lr_ratio", "decay_steps")
         check_at_least(self, 0, "cooldown_steps")
 
@@ -159,9 +178,11 @@ class Muon(LearningRate):
     AdamW carry over (Liu et al. 2025, section 2.2, whose weight decay is the default).
     """
 
+    newton_schulz_steps: ClassVar[int] = 5  # Iterations that make a matrix nearly orthogonal.
+    epsilon: ClassVar[float] = 1e-6
+
     weight_decay: float = 0.1  # Weight decay; biases and norms are spared.
     momentum: float = 0.95  # Decay of the gradients' mean of a matrix; Nesterov's.
-    newton_schulz_steps: int = 5  # Iterations that make a matrix nearly orthogonal.
     # Root mean square of a matrix' update before the learning rate; 0.2 is about AdamW's. 0: an
     # orthogonal matrix times sqrt(max(1, outputs / inputs)), as Jordan's.
     consistent_rms: float = 0.2
@@ -169,13 +190,11 @@ class Muon(LearningRate):
     per_head: bool = True
     beta1: float = 0.9  # Decay of the gradients' mean.
     beta2: float = 0.999  # Decay of the squared gradients' mean.
-    epsilon: float = 1e-6  # Added to the root that divides an update.
     max_grad_norm: float = 1.0  # Global norm that clips gradients; 0: no clipping.
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 0, "weight_decay", "consistent_rms", "max_grad_norm")
-        check_at_least(self, 1, "newton_schulz_steps")
         check_betas(self, "momentum")
         check_moments(self)
 

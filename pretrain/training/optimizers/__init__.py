@@ -20,10 +20,12 @@ from pretrain.settings.overrides import ConfigError
 from pretrain.training.divergence import track_norms
 from pretrain.training.schedules import Schedule, make_learning_rate
 
-# What only some runs need: an average of the parameters, frozen parameters.
+# What only some runs need: an average of the parameters, groups, frozen parameters.
 track_ema = call_later("pretrain.training.optimizers.ema:track_ema")
 freeze_params = call_later("pretrain.training.optimizers.frozen:freeze_params")
 freeze_lower_layers = call_later("pretrain.training.optimizers.frozen:freeze_lower_layers")
+build_groups = call_later("pretrain.training.optimizers.groups:build_groups")
+decay_rates_by_layer = call_later("pretrain.training.optimizers.groups:decay_rates_by_layer")
 select_trained = call_later("pretrain.training.optimizers.frozen:select_trained")
 
 
@@ -34,6 +36,10 @@ def make_run_optimizer(run: Run, rate: Schedule | None = None) -> optax.Gradient
     the mean of the gradient norms is, so that it is saved, and unchanged by a skipped step.
     """
     optimizer = make_optimizer(run.optimizer, run.train.steps, rate)
+    if run.optimizer.layer_decay < 1:
+        depth, _ = count_entries(run, 0)
+        layers = cast(HeadedConfig, run.model).encoder.layers_per_block
+        optimizer = decay_rates_by_layer(optimizer, run.optimizer.layer_decay, depth, layers)
     if run.model.frozen_params:
         optimizer = freeze_params(optimizer, run.model.frozen_params)
     if run.train.trainable_layers is not None:
@@ -84,7 +90,10 @@ def make_optimizer(
             "build(config, learning_rate)"
         )
     build = importlib.import_module(module).build
-    return allow_promotion(build(config, rate or make_learning_rate(config, steps)))
+    rate = rate or make_learning_rate(config, steps)
+    return allow_promotion(
+        build_groups(build, config, rate) if config.groups else build(config, rate)
+    )
 
 
 def allow_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:

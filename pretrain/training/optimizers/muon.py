@@ -65,7 +65,9 @@ def label_params(params: optax.Params) -> Any:
         return "adam" if find_matrix(format_path(keys), leaf.shape) is None else "muon"
 
     labels = jax.tree_util.tree_map_with_path(label_leaf, params)
-    if "muon" not in jax.tree.leaves(labels):
+    is_masked = lambda leaf: isinstance(leaf, optax.MaskedNode)  # noqa: E731 - of other groups
+    is_whole = not any(map(is_masked, jax.tree.leaves(params, is_leaf=is_masked)))
+    if is_whole and "muon" not in jax.tree.leaves(labels):
         raise ConfigError(
             "optimizer=muon: no trained parameter of this model is a matrix of attention or of an "
             "MLP; set optimizer=adamw"
