@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.config import Data
+from data.members import call_later
 from data.mixed import Mixed, split_objective
-from data.objectives import CLASSES, OBJECTIVES
+from data.objectives import CLASSES
 from data.rows.ramp import Ramp
 from models.config.base import Config, ImageConfig, ModelConfig, PatchConfig
 from models.config.heads import (
@@ -30,6 +31,8 @@ from pretrain.settings import (
 )
 from pretrain.settings.fields import list_sections
 from pretrain.settings.overrides import ConfigError
+
+check_fine_tuning = call_later("pretrain.families.fine_tuning:check_fine_tuning")
 
 MAX_SIZE = 2**31 - 1  # of a dimension: XLA has indices of 32 bits
 
@@ -129,21 +132,9 @@ def validate_run(run: Run) -> None:
             "data.objective.order=lanes is for models that carry a state between steps, and a "
             f"{type(run.model).__name__} carries none"
         )
-    if isinstance(run.model, (ClassifierConfig, TaggerConfig)):
-        check_labels(run.model.labels, run.data.objective)
-    if (
-        isinstance(run.model, TaggerConfig)
-        and run.model.scheme == "plain"
-        and (entity_metrics := {*run.evaluate.metrics} - {"tag_accuracy", "unread_words"})
-    ):
-        raise ConfigError(
-            f"evaluate.metrics: {min(entity_metrics)} is computed from entities, which plain "
-            "tags do not encode; use tag_accuracy"
-        )
-    if run.optimizer.layer_decay < 1:
-        check_layer_decay(run.model)
-    if run.train.trainable_layers is not None:
-        check_trainable_layers(run.model, run.train.trainable_layers)
+    trains_all = run.optimizer.layer_decay == 1 and run.train.trainable_layers is None
+    if isinstance(run.model, HeadedConfig) or not trains_all:
+        check_fine_tuning(run)
 
 
 def check_sizes(section: Any, path: str) -> None:
@@ -269,58 +260,4 @@ def check_mixture(run: Run) -> None:
         raise ConfigError(
             f"evaluate.metrics={','.join(run.evaluate.metrics)}: only losses and accuracies are "
             "computed of a mixture of objectives; leave evaluate.metrics empty"
-        )
-
-
-def check_labels(labels: tuple[str, ...], objective: Any) -> None:
-    """Raise ConfigError unless a model's labels fit its objective, and the weights fit the labels.
-
-    A regression has no labels. Classification has one weight for each label, or no weights.
-    """
-    if bool(labels) == isinstance(objective, OBJECTIVES["regression"]):
-        raise ConfigError(
-            f"data.objective: {objective.name}, but model.labels={labels}: Classification has "
-            "labels, Regression has none"
-        )
-    if labels and len(objective.class_weights) not in (0, len(labels)):
-        raise ConfigError(
-            f"data.objective.class_weights={objective.class_weights}: one for each of "
-            f"model.labels, which are {', '.join(labels)}"
-        )
-
-
-def check_layer_decay(model: Any) -> None:
-    """Raise ConfigError unless a model is a fine-tuned encoder with layers of its own."""
-    is_headed = isinstance(model, HeadedConfig)
-    if not is_headed or model.encoder.shares_layers or not model.encoder.depth:
-        raise ConfigError(
-            "optimizer.layer_decay: only the layers of a fine-tuned encoder have rates of their "
-            f"own, and a {type(model.encoder if is_headed else model).__name__} has none; give "
-            "optimizer.layer_decay=1"
-        )
-
-
-def check_trainable_layers(model: Any, trainable_layers: int) -> None:
-    """Raise ConfigError unless the top `trainable_layers` of a model's encoder can train alone."""
-    if not isinstance(model, HeadedConfig):
-        raise ConfigError(
-            f"train.trainable_layers={trainable_layers}: only a fine-tuned encoder can be "
-            f"frozen, and a {type(model).__name__} is not one"
-        )
-    if model.encoder.shares_layers and trainable_layers:
-        raise ConfigError(
-            f"train.trainable_layers={trainable_layers}: all layers of the "
-            f"{type(model.encoder).__name__} have the same parameters; train.trainable_layers=0 "
-            "freezes them, train.trainable_layers=none trains them"
-        )
-    if trainable_layers % model.encoder.layers_per_block:
-        raise ConfigError(
-            f"train.trainable_layers={trainable_layers}: layers of the "
-            f"{type(model.encoder).__name__} are trained {model.encoder.layers_per_block} at a "
-            f"time; give a multiple of {model.encoder.layers_per_block}"
-        )
-    if trainable_layers > model.encoder.depth:
-        raise ConfigError(
-            f"train.trainable_layers={trainable_layers}: the encoder has {model.encoder.depth} "
-            "layers; train.trainable_layers=none trains all of it"
         )

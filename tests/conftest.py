@@ -3,12 +3,8 @@ and tiny runs.
 """
 
 import os
-import sys
 from importlib import metadata
 
-# Python keeps what it has translated: else each process translates all that it imports, for 15 s.
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Before JAX is imported anywhere.
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
@@ -33,6 +29,7 @@ os.environ["NO_GCE_CHECK"] = "true"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.expanduser("~/.cache/cloze/jax"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # as `sys.dont_write_bytecode` below
 
 import dataclasses
 import functools
@@ -40,11 +37,15 @@ import gc
 import pathlib
 import re
 import signal
+import sys
 
 import pytest
 
 from tests import draws, forks  # noqa: F401 - draws sets the profile of hypothesis
 from tests.tiers import is_left_out, mark_more
+
+# Python keeps what it has translated: else each process translates all that it imports, for 15 s.
+sys.dont_write_bytecode = False
 
 # What a caller ignores (`nohup`, `command &` in a script), the processes of tests would ignore too.
 for number, handler in (

@@ -127,7 +127,7 @@ def test_lower_layers_learn_more_slowly(runs, scan):
 def test_a_decay_of_rates_needs_the_layers_of_an_encoder(runs):
     for name, found in (("bert", "BertConfig"), ("electra", "ElectraConfig")):
         run = dataclasses.replace(runs[name], optimizer=AdamW(layer_decay=0.8))
-        with pytest.raises(ConfigError, match=f"fine-tuned encoder .* and a {found} has none"):
+        with pytest.raises(ConfigError, match=f"fine-tuned encoder .* a {found} is not one"):
             validate_run(run)
     with pytest.raises(ConfigError, match="layer_decay=0: it must be above 0 and at most 1"):
         AdamW(layer_decay=0.0)

@@ -1,0 +1,84 @@
+"""The checks that the sections of a fine-tuning are consistent. No JAX."""
+
+from typing import Any
+
+from data.objectives import OBJECTIVES
+from models.config.heads import ClassifierConfig, HeadedConfig, TaggerConfig
+from pretrain.settings.overrides import ConfigError
+
+
+def check_fine_tuning(run: Any) -> None:
+    """Raise ConfigError, which names the keys, unless a run's head, encoder and settings fit.
+
+    Of a model without a head, no layers may have settings of their own.
+    """
+    if not isinstance(run.model, HeadedConfig):
+        key = f"train.trainable_layers={run.train.trainable_layers}"
+        if run.train.trainable_layers is None:
+            key = f"optimizer.layer_decay={run.optimizer.layer_decay:g}"
+        raise ConfigError(
+            f"{key}: only a fine-tuned encoder can have layers with settings of their own, and a "
+            f"{type(run.model).__name__} is not one"
+        )
+    if isinstance(run.model, (ClassifierConfig, TaggerConfig)):
+        check_labels(run.model.labels, run.data.objective)
+    if (
+        isinstance(run.model, TaggerConfig)
+        and run.model.scheme == "plain"
+        and (entity_metrics := {*run.evaluate.metrics} - {"tag_accuracy", "unread_words"})
+    ):
+        raise ConfigError(
+            f"evaluate.metrics: {min(entity_metrics)} is computed from entities, which plain "
+            "tags do not encode; use tag_accuracy"
+        )
+    if run.optimizer.layer_decay < 1:
+        check_layer_decay(run.model.encoder)
+    if run.train.trainable_layers is not None:
+        check_trainable_layers(run.model.encoder, run.train.trainable_layers)
+
+
+def check_labels(labels: tuple[str, ...], objective: Any) -> None:
+    """Raise ConfigError unless a model's labels fit its objective, and the weights fit the labels.
+
+    A regression has no labels. Classification has one weight for each label, or no weights.
+    """
+    if bool(labels) == isinstance(objective, OBJECTIVES["regression"]):
+        raise ConfigError(
+            f"data.objective: {objective.name}, but model.labels={labels}: Classification has "
+            "labels, Regression has none"
+        )
+    if labels and len(objective.class_weights) not in (0, len(labels)):
+        raise ConfigError(
+            f"data.objective.class_weights={objective.class_weights}: one for each of "
+            f"model.labels, which are {', '.join(labels)}"
+        )
+
+
+def check_layer_decay(encoder: Any) -> None:
+    """Raise ConfigError unless an encoder has layers of its own."""
+    if encoder.shares_layers or not encoder.depth:
+        raise ConfigError(
+            "optimizer.layer_decay: each layer has a rate of its own, and a "
+            f"{type(encoder).__name__} has no layers of its own; give optimizer.layer_decay=1"
+        )
+
+
+def check_trainable_layers(encoder: Any, trainable_layers: int) -> None:
+    """Raise ConfigError unless the top `trainable_layers` of an encoder can train alone."""
+    if encoder.shares_layers and trainable_layers:
+        raise ConfigError(
+            f"train.trainable_layers={trainable_layers}: all layers of the "
+            f"{type(encoder).__name__} have the same parameters; train.trainable_layers=0 "
+            "freezes them, train.trainable_layers=none trains them"
+        )
+    if trainable_layers % encoder.layers_per_block:
+        raise ConfigError(
+            f"train.trainable_layers={trainable_layers}: layers of the "
+            f"{type(encoder).__name__} are trained {encoder.layers_per_block} at a "
+            f"time; give a multiple of {encoder.layers_per_block}"
+        )
+    if trainable_layers > encoder.depth:
+        raise ConfigError(
+            f"train.trainable_layers={trainable_layers}: the encoder has {encoder.depth} "
+            "layers; train.trainable_layers=none trains all of it"
+        )
