@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 from data.members import call_later
 from pretrain.settings.overrides import ConfigError, check_at_least
 
-parse_group = call_later("pretrain.settings.groups:parse_group")
+parse_group = call_later("pretrain.settings.group_text:parse_group")
 
 LEAST_EPSILON = 1e-30  # far above the least float32 that is not rounded to 0
 LEAST_ONE = 1 - 2**-25  # the least number that float32 rounds to 1

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from pretrain.mesh.sharding import KeyPath, format_path
-from pretrain.settings.groups import parse_group
+from pretrain.settings.group_text import parse_group
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.optimizers.transforms import clip_by_global_norm
 from pretrain.training.schedules import Schedule
