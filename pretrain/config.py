@@ -9,6 +9,7 @@ No JAX and no TensorFlow, so that a misspelt key is an error in well under a sec
 """
 
 import difflib
+import importlib.machinery
 import importlib.util
 import json
 import pathlib
@@ -149,13 +150,22 @@ def _find_in_bucket(url: str) -> pathlib.Path:
     return path
 
 
+class FreshLoader(importlib.machinery.SourceFileLoader):
+    """Translates a file each time: Python takes one of the same second and size for the same."""
+
+    def path_stats(self, path: Any) -> Any:
+        """Raise OSError, as where nothing is known of what was translated before."""
+        raise OSError(f"{path} is translated anew")
+
+
 def _execute_file(path: pathlib.Path) -> Run:
-    spec = importlib.util.spec_from_file_location(f"configuration_{path.stem}", path)
+    name = f"configuration_{path.stem}"
+    loader = FreshLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None and spec.loader is not None  # there is a loader for the suffix .py
     module = importlib.util.module_from_spec(spec)
     try:
-        # Not by its loader, which takes a file of the same second and size for the same.
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), vars(module))
+        spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
         if hint := explain_missing_module(error.name or ""):
             raise ConfigError(f"{path}: {error}: {hint}") from error

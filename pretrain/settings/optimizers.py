@@ -6,10 +6,7 @@ All inherit the fields of the learning rate's schedule, which pretrain/training/
 import dataclasses
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from data.members import call_later
 from pretrain.settings.overrides import ConfigError, check_at_least
-
-parse_group = call_later("pretrain.settings.group_text:parse_group")
 
 LEAST_EPSILON = 1e-30  # far above the least float32 that is not rounded to 0
 LEAST_ONE = 1 - 2**-25  # the least number that float32 rounds to 1
@@ -65,6 +62,8 @@ class LearningRate:
                 f"optimizer.layer_decay={self.layer_decay:g}: it must be above 0 and at most 1"
             )
         for text in self.groups:
+            from pretrain.settings.group_text import parse_group  # what only some runs need
+
             if parse_group(text)[2] != 1 and isinstance(self, Adafactor):
                 raise ConfigError(
                     f"optimizer.groups={text}: Adafactor has no weight decay; give PATTERN:RATE"

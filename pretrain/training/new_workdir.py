@@ -40,8 +40,11 @@ def start_workdir(
       FileExistsError: `workdir` exists and is not empty, or another process fills it meanwhile.
       ConfigError: Orbax cannot save below the path of `workdir`.
     """
-    create = partial(create_state, optimizer=make_run_optimizer(run))
-    write_new_workdir(workdir, run, lambda: jax.jit(create)(params), encoding, origin)
+
+    def make_state() -> TrainState:
+        return jax.jit(partial(create_state, optimizer=make_run_optimizer(run)))(params)
+
+    write_new_workdir(workdir, run, make_state, encoding, origin)
 
 
 def write_new_workdir(

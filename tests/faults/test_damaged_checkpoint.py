@@ -66,7 +66,7 @@ def saved_bits(finished, restorable):
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         return {
-            step: read_bits(checkpoints._restore_step(step, shapes, placed, None))
+            step: read_bits(checkpoints.restore_step(step, shapes, placed, None))
             for step in (8, 12)
         }
 

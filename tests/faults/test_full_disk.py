@@ -22,7 +22,7 @@ def assert_sound(workdir, restorable, run):
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         for step in checkpoints.list_steps():
-            checkpoints._restore_step(step, shapes, placed, None)
+            checkpoints.restore_step(step, shapes, placed, None)
         return checkpoints.list_steps()
 
 

@@ -22,7 +22,7 @@ def find_newest(workdir, run, restorable):
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         for step in checkpoints.list_steps():
-            checkpoints._restore_step(step, shapes, placed, None)
+            checkpoints.restore_step(step, shapes, placed, None)
             return step
     return 0
 

@@ -2,6 +2,7 @@
 saved.
 """
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -19,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 from pretrain.config import Mesh
 from pretrain.mesh.replica_check import ReplicaCheck, ReplicaMismatch
 from pretrain.mesh.sharding import make_mesh
-from pretrain.training import loop as module
+from pretrain.training import phase_programs as module
 from pretrain.training.optimizers import allow_promotion
 from tests.command import split_words
 
@@ -144,8 +145,8 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
 
     make = module.make_program
 
-    def make_faulty_program(run, mesh):
-        program = make(run, mesh)
+    def make_faulty_program(run, mesh, **options):
+        program = make(run, mesh, **options)
 
         def update_and_flip(state, batch):
             state, metrics = program.train_step(state, batch)
@@ -159,7 +160,7 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
         return program._replace(train_step=update_and_flip)
 
     monkeypatch.setattr(module, "make_program", make_faulty_program)
-    monkeypatch.setattr(jax, "transfer_guard", lambda kind: module.contextlib.nullcontext())
+    monkeypatch.setattr(jax, "transfer_guard", lambda kind: contextlib.nullcontext())
     words = split_words(
         f"train {configured('bert')[0]} --workdir {tmp_path / 'run'} evaluate.every=0"
     )
@@ -212,12 +213,12 @@ def test_sound_devices_are_never_named(whole, configured, tmp_path, record_prope
 ONE_HOST = """
 import pathlib, sys
 sys.path[:0] = [str(pathlib.Path.cwd()), str(pathlib.Path.cwd() / "tests" / "faults")]
-from pretrain.training import loop as module
+from pretrain.training import phase_programs as module
 make = module.make_program
-def faulty(run, mesh):
+def faulty(run, mesh, **options):
     import jax
     from test_replicas import flip_leaf_bit
-    program = make(run, mesh)
+    program = make(run, mesh, **options)
     def update(state, batch):
         state, metrics = program.train_step(state, batch)
         with jax.transfer_guard("allow"):

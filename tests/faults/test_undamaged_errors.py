@@ -269,7 +269,7 @@ def test_the_inventory_is_part_of_the_commit_and_a_sound_checkpoint_has_no_proof
     with Checkpoints(workdir, read_only=True) as checkpoints:
         record = checkpoints.load_record(12)
         folder = checkpoints._locate_step(12)
-        state = checkpoints._restore_step(12, *restorable(run), None)
+        state = checkpoints.restore_step(12, *restorable(run), None)
     assert all((step / item / INVENTORY).is_file() for item in ("params", "optimizer"))
     assert find_damage(folder, {item: record[item] for item in ("params", "optimizer")}) is None
     assert read_bits(state)
@@ -286,7 +286,7 @@ def test_real_damage_is_found_whatever_error_it_hides_behind(copied, restorable,
         Checkpoints(workdir, read_only=True) as checkpoints,
         pytest.raises(DamagedCheckpoint, match="_sharding has .* bytes, .* were written"),
     ):
-        checkpoints._restore_step(12, *restorable(run), None)
+        checkpoints.restore_step(12, *restorable(run), None)
 
 
 def test_a_step_folder_that_is_gone_is_not_damage(copied, restorable):
@@ -294,4 +294,4 @@ def test_a_step_folder_that_is_gone_is_not_damage(copied, restorable):
     with Checkpoints(workdir) as checkpoints:
         shutil.rmtree(workdir / "checkpoints" / "12")
         with pytest.raises(NotRestored, match="no such checkpoint"):
-            checkpoints._restore_step(12, *restorable(run), None)
+            checkpoints.restore_step(12, *restorable(run), None)

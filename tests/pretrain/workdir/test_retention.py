@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from pretrain.config import Checkpoint, Evaluate, load
-from pretrain.training import loop as module
+from pretrain.training import loop, phase_programs
 from pretrain.workdir import metrics_file, retention
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.errors import NotRestored
@@ -145,7 +145,7 @@ def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_res
 ):
     losses = iter([5.0, 1.0, 3.0, 4.0, 2.0, 6.0])  # of steps 2, 4, ...
     monkeypatch.setattr(
-        module,
+        phase_programs,
         "make_evaluator",
         lambda *_, **__: lambda params, heldout, begin: {"loss": next(losses)},
     )
@@ -154,11 +154,11 @@ def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_res
     workdir = tmp_path / "run"
     workdir.mkdir()
     (workdir / NAME).write_text("6\n")
-    module.train(
+    loop.train(
         dataclasses.replace(run, train=dataclasses.replace(run.train, stop_at_step=8)), workdir
     )
     assert list_checkpoints(workdir) == [4, 6, 8]
-    module.train(run, workdir)
+    loop.train(run, workdir)
     assert list_checkpoints(workdir) == [4, 6, 10, 12]
     assert [
         row["heldout_loss"] for row in metrics_file.read_metrics(workdir / "metrics.jsonl")[1::2]
