@@ -153,6 +153,7 @@ def test_the_pages_are_in_the_menu():
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_the_site_is_built_without_warnings(tmp_path):
     if not importlib.util.find_spec("zensical"):
         pytest.skip("Zensical is not installed: the extra docs")

@@ -171,6 +171,7 @@ def test_export_is_the_verb_and_comes_back(folder, tmp_path, capsys):
         api.push(folder / "run", "no-such/user/name")
 
 
+@pytest.mark.more
 def test_finetune_is_the_verb(folder, tmp_path, capsys):
     train, dev = tmp_path / "train.tsv", tmp_path / "dev.tsv"
     lines = ["text\tlabel", *(f"{line}\t{n % 2}" for n, line in enumerate(TEXT.split("\n") * 8))]

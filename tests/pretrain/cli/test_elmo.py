@@ -144,6 +144,7 @@ def test_tags_of_unknown_words_are_those_of_the_model(tmp_path):
     assert len({*found[0]}) > 1
 
 
+@pytest.mark.more
 def test_text_is_prepared_inspected_trained_and_scored(tmp_path, capsys):
     """The held-out perplexity of each direction falls."""
     text = "\n\n".join(f"the dog {'barks' if i % 3 else 'sleeps'} here {i}" for i in range(300))

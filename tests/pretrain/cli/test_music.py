@@ -48,6 +48,7 @@ def compose(workdir, output, *options):
     return main(["compose", "--workdir", str(workdir), "--output", str(output), *options])
 
 
+@pytest.mark.more
 def test_a_piece_is_continued(workdir, store, tmp_path, capsys):
     """The files have the tokens that were given and the composed ones; a seed gives the same."""
     options = ["--keep", "20", "--length", "60", "--piece", "1"]

@@ -42,6 +42,7 @@ def predict(root, capsys, record, *options):
     return capsys.readouterr().out
 
 
+@pytest.mark.more
 def test_captions_of_a_file_are_filled_from_their_pictures(root, capsys):
     """Whether the words are right is measured by benchmarks/papers/words_and_pictures.py."""
     records = []

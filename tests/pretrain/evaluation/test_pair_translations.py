@@ -121,6 +121,7 @@ def test_texts_are_those_of_predict(trained, monkeypatch, mesh):
     assert len(set(texts)) > 1 and scores["rouge1"] == 1 and len(begun) >= 3
 
 
+@pytest.mark.more
 def test_training_scores_each_evaluation_and_evaluate_agrees(trained, tmp_path, capsys):
     """A model that learns one target for all sources: its curve rises to 100."""
     model, _ = trained

@@ -200,6 +200,7 @@ def test_all_answers_count_and_those_that_are_cut_away_are_reported(vocabulary, 
         check_run_metrics(("null_threshold",), spec, T5)
 
 
+@pytest.mark.more
 def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
     rows, texts = list(make_questions(24, 2)), [row["context"] for row in make_questions(80, 3)]
     labelled = [{"sentence": text, "label": int("sleeps" in text)} for text in texts]

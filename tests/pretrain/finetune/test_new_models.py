@@ -66,6 +66,7 @@ def trained(files, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.more
 def test_a_new_model_learns_and_every_verb_takes_it(trained, files, tmp_path, capsys):
     run = Workdir.open(trained).run
     assert run.model.encoder.width == 12 and run.model.dropout == 0.5

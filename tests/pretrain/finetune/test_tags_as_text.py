@@ -87,6 +87,7 @@ def read_task(file, scheme=None, columns=None):
     )
 
 
+@pytest.mark.more
 def test_it_learns_and_predicts(vocabulary, tmp_path, capsys):
     start_untrained(tmp_path / "t5", T5, vocabulary)
     rows = make_sentences(32, 2)
