@@ -84,7 +84,8 @@ def test_the_number_of_padding_positions_changes_nothing(sharing):
         jax.jit(model.apply)({"params": params}, x_BLD[:, :L], mask=own, **shared)[:, :7]
         for L, own in ((7, None), (N, mask))
     )
-    np.testing.assert_allclose(alone, padded, rtol=1e-5, atol=1e-5)
+    # Sums of other lengths round differently: by a share of the largest state, which is about 75.
+    np.testing.assert_allclose(alone, padded, rtol=1e-5, atol=1e-6 * np.abs(alone).max())
 
 
 @pytest.mark.held_by(1)
