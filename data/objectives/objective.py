@@ -20,7 +20,7 @@ from data.vocabulary.base import Vocabulary
 if TYPE_CHECKING:
     from data.inspection.checks import Check, InspectedBatch, RowStream
 
-# (row_B, key_B) -> batch of these rows; where the mask rate is ramped, (row_B, key_B, rate_B)
+# (row_B, key_B) -> batch of the rows; where the mask rate is ramped, (row_B, key_B, rate_B)
 BuildBatch = Callable[..., Batch]
 TokenId = Callable[[str], int | None]  # piece -> its id in a tokenizer
 

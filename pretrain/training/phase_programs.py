@@ -55,7 +55,7 @@ class OpenPhase:
 
     Attributes:
       start, stop: it trains the steps start + 1 to stop.
-      batches: the rows that are read: those of `stream`, or of a user's dataset.
+      batches: the rows that are read, of `stream` or of a user's dataset.
       evaluator: (params, stream, begin=...) -> {name: score}.
       sampler: (params, step) -> None, which writes samples of the held-out rows, or None.
       is_compiled: whether its training step has been compiled.

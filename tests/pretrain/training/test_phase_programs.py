@@ -114,7 +114,6 @@ def test_a_run_that_stopped_at_or_around_a_boundary_ends_with_the_same_bits(
     assert read_rows(workdir) == read_rows(whole[0])
 
 
-@pytest.mark.more
 def test_a_run_that_was_killed_twice_ends_with_the_same_bits(path, tmp_path):
     """The process ends after step 3, the last of its phase, and again within the second phase."""
     forks.prepare_server()
