@@ -2,7 +2,7 @@
 
 Example g = step * batch_size + i of a run takes row permute(g mod n) of epoch g div n, where n is
 the number of rows of its source of the mixture; its masks, spans or pairs are hashes of (seed,
-source, epoch, row). Rows on lanes continue each other instead: data/rows/order.py. The step is the
+source, epoch, row). Rows on lanes continue each other instead: data/rows/lanes.py. The step is the
 only state, so a run resumes at any step at once, and each host builds only its own rows.
 `Stream.build_batch` is the definition, in NumPy; a feed only runs it ahead of time (read_ahead.py).
 
@@ -22,6 +22,7 @@ import numpy as np
 
 from data import batch_spec
 from data.config import Data, check_data, check_step
+from data.members import call_later
 from data.read_ahead import ENDLESS, BuildPlan, choose_feed, read_ahead
 from data.rows import hashing, order
 from data.rows.mixture import Mixture, check_least_share, check_rates, strip_common_folders
@@ -30,6 +31,9 @@ from data.rows.tables import Batch
 from data.source import Source
 from data.store.mapped import read_checked
 from data.store.split import Split
+
+# What only some runs need: rows that continue each other.
+Lanes = call_later("data.rows.lanes:Lanes")
 
 ORDER_BLOCK = 4096  # positions of the order that are looked up together
 
@@ -91,14 +95,14 @@ class Stream:
         return {"": self}
 
     @functools.cached_property
-    def lane_order(self) -> order.Lanes | None:
-        """The order of rows on lanes in training; None for shuffled rows."""
+    def lane_order(self) -> Any:
+        """The `Lanes` of rows in training; None for shuffled rows."""
         if self.order != "lanes":
             return None
         rates = self.data.rates or [part.rate for part in self.sources]
         names = [part.name for part in self.sources]
         try:
-            return order.Lanes(rates, self.table.whole_S, self.data.batch_size, names)
+            return Lanes(rates, self.table.whole_S, self.data.batch_size, names)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 

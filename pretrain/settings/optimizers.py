@@ -6,6 +6,7 @@ All inherit the fields of the learning rate's schedule, which pretrain/training/
 import dataclasses
 from typing import Any, ClassVar, Literal, TypeAlias
 
+from data.rows.ramp import CONSTANT, Ramp
 from pretrain.settings.overrides import ConfigError, check_at_least
 
 LEAST_EPSILON = 1e-30  # far above the least float32 that is not rounded to 0
@@ -93,7 +94,21 @@ class LearningRate:
 
 
 @dataclasses.dataclass(frozen=True)
-class AdamW(LearningRate):
+class WeightDecay(LearningRate):
+    """The learning rate and the weight decay of an optimizer."""
+
+    weight_decay: float = 0.01  # Weight decay; biases and norms are spared.
+    # Change of `weight_decay` over the steps. A run cannot turn it on or off later.
+    weight_decay_ramp: Ramp = CONSTANT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 0, "weight_decay")
+        check_at_least(self.weight_decay_ramp, 0, "start")
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamW(WeightDecay):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
     Defaults follow BERT (Devlin et al. 2018, appendix A.2). After a linear warmup the learning rate
@@ -102,7 +117,6 @@ class AdamW(LearningRate):
     (`wsd`; Hu et al. 2024, Hägele et al. 2024).
     """
 
-    weight_decay: float = 0.01  # Weight decay; biases and norms are spared.
     beta1: float = 0.9  # Decay of the gradients' mean.
     beta2: float = 0.999  # Decay of the squared gradients' mean.
     epsilon: float = 1e-6  # Added to the root that divides an update.
@@ -114,12 +128,12 @@ class AdamW(LearningRate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 0, "weight_decay", "max_grad_norm")
+        check_at_least(self, 0, "max_grad_norm")
         check_moments(self)
 
 
 @dataclasses.dataclass(frozen=True)
-class StableAdamW(LearningRate):
+class StableAdamW(WeightDecay):
     """AdamW whose rate falls for a parameter with unusual gradients (Wortsman et al. 2023, sec. 3).
 
     Where the root mean square of gradient / sqrt(second moment) over a parameter exceeds 1, it
@@ -139,7 +153,7 @@ class StableAdamW(LearningRate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 0, "weight_decay", "max_grad_norm")
+        check_at_least(self, 0, "max_grad_norm")
         check_moments(self)
 
     def without_schedule(self) -> Any:
@@ -149,7 +163,7 @@ class StableAdamW(LearningRate):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lion(LearningRate):
+class Lion(WeightDecay):
     """Lion (Chen et al. 2023): each update is the sign of a mean of gradients, with one moment.
 
     The defaults are a tenth of AdamW's peak and ten times its weight decay, as the paper advises
@@ -164,12 +178,12 @@ class Lion(LearningRate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 0, "weight_decay", "max_grad_norm")
+        check_at_least(self, 0, "max_grad_norm")
         check_betas(self, "beta1", "beta2")
 
 
 @dataclasses.dataclass(frozen=True)
-class Muon(LearningRate):
+class Muon(WeightDecay):
     """Muon (Jordan et al. 2024) for the matrices of attention and MLPs, AdamW for all else.
 
     The update of a matrix is its momentum, orthogonalized by Newton-Schulz iterations, layer by
@@ -193,7 +207,7 @@ class Muon(LearningRate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 0, "weight_decay", "consistent_rms", "max_grad_norm")
+        check_at_least(self, 0, "consistent_rms", "max_grad_norm")
         check_betas(self, "momentum")
         check_moments(self)
 
@@ -217,7 +231,7 @@ class Adafactor(LearningRate):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lamb(LearningRate):
+class Lamb(WeightDecay):
     """LAMB (You et al. 2020, algorithm 2); the defaults are ALBERT's (Lan et al. 2020, sec. 4.1).
 
     Scale AdamW's update to the norm of each weight matrix, so that batches of thousands of rows can
@@ -226,7 +240,6 @@ class Lamb(LearningRate):
 
     learning_rate: float = 0.00176  # Peak of the learning rate.
     warmup_steps: int = 3_125  # [steps] Length of the linear warmup to the peak.
-    weight_decay: float = 0.01  # Weight decay; biases and norms are spared.
     beta1: float = 0.9  # Decay of the gradients' mean.
     beta2: float = 0.999  # Decay of the squared gradients' mean.
     epsilon: float = 1e-6  # Added to the root that divides an update.
@@ -234,7 +247,7 @@ class Lamb(LearningRate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, 0, "weight_decay", "max_grad_norm")
+        check_at_least(self, 0, "max_grad_norm")
         check_moments(self)
 
 

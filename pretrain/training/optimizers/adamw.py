@@ -5,6 +5,7 @@ import optax
 from pretrain.settings import AdamW
 from pretrain.training.optimizers.transforms import (
     clip_by_global_norm,
+    find_weight_decay,
     make_weight_decay_mask,
     scale_by_param_rms,
 )
@@ -20,7 +21,7 @@ def build(config: AdamW, learning_rate: Schedule) -> optax.GradientTransformatio
             config.beta1,
             config.beta2,
             config.epsilon,
-            weight_decay=config.weight_decay,
+            weight_decay=find_weight_decay(config),
             mask=make_weight_decay_mask,
         )
         return optax.chain(clip, adam)
@@ -28,6 +29,6 @@ def build(config: AdamW, learning_rate: Schedule) -> optax.GradientTransformatio
         clip,
         optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
         scale_by_param_rms(),
-        optax.add_decayed_weights(config.weight_decay, make_weight_decay_mask),
+        optax.add_decayed_weights(find_weight_decay(config), make_weight_decay_mask),
         optax.scale_by_learning_rate(learning_rate),
     )

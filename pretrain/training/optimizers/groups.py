@@ -17,6 +17,7 @@ import optax
 from pretrain.mesh.sharding import KeyPath, format_path
 from pretrain.settings.group_text import parse_group
 from pretrain.settings.overrides import ConfigError
+from pretrain.training.optimizers.decay_ramp import scale_weight_decay
 from pretrain.training.optimizers.transforms import clip_by_global_norm
 from pretrain.training.schedules import Schedule
 
@@ -62,9 +63,7 @@ def build_groups(
     if len(decays) > 1:
         parts: dict[Any, optax.GradientTransformation] = {
             f"decay {decay:g}": build(
-                dataclasses.replace(
-                    config, weight_decay=config.weight_decay * decay, max_grad_norm=0.0
-                ),
+                dataclasses.replace(scale_weight_decay(config, decay), max_grad_norm=0.0),
                 learning_rate,
             )
             for decay in decays

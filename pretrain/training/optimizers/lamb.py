@@ -10,6 +10,7 @@ from pretrain.mesh.sharding import format_path
 from pretrain.settings import Lamb
 from pretrain.training.optimizers.transforms import (
     clip_by_global_norm,
+    find_weight_decay,
     is_decayed,
     list_axes,
     make_weight_decay_mask,
@@ -22,7 +23,7 @@ def build(config: Lamb, learning_rate: Schedule) -> optax.GradientTransformation
     return optax.chain(
         clip_by_global_norm(config.max_grad_norm),
         optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
-        optax.add_decayed_weights(config.weight_decay, make_weight_decay_mask),
+        optax.add_decayed_weights(find_weight_decay(config), make_weight_decay_mask),
         optax.stateless(scale_to_weight_norm),
         optax.scale_by_learning_rate(learning_rate),
     )

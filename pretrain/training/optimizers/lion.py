@@ -3,7 +3,11 @@
 import optax
 
 from pretrain.settings import Lion
-from pretrain.training.optimizers.transforms import clip_by_global_norm, make_weight_decay_mask
+from pretrain.training.optimizers.transforms import (
+    clip_by_global_norm,
+    find_weight_decay,
+    make_weight_decay_mask,
+)
 from pretrain.training.schedules import Schedule
 
 
@@ -13,7 +17,7 @@ def build(config: Lion, learning_rate: Schedule) -> optax.GradientTransformation
         learning_rate,
         config.beta1,
         config.beta2,
-        weight_decay=config.weight_decay,
+        weight_decay=find_weight_decay(config),
         mask=make_weight_decay_mask,
     )
     return optax.chain(clip_by_global_norm(config.max_grad_norm), lion)

@@ -17,7 +17,11 @@ from optax.contrib import MuonDimensionNumbers
 from pretrain.mesh.sharding import KeyPath, find_dimension_names, format_path
 from pretrain.settings import Muon
 from pretrain.settings.overrides import ConfigError
-from pretrain.training.optimizers.transforms import clip_by_global_norm, make_weight_decay_mask
+from pretrain.training.optimizers.transforms import (
+    clip_by_global_norm,
+    find_weight_decay,
+    make_weight_decay_mask,
+)
 from pretrain.training.schedules import Schedule
 
 
@@ -36,7 +40,7 @@ def build(config: Muon, learning_rate: Schedule) -> optax.GradientTransformation
         learning_rate,
         ns_steps=config.newton_schulz_steps,
         beta=config.momentum,
-        weight_decay=config.weight_decay,
+        weight_decay=find_weight_decay(config),
         muon_weight_dimension_numbers=find_matrices,
         consistent_rms=config.consistent_rms or None,
     )
@@ -45,7 +49,7 @@ def build(config: Muon, learning_rate: Schedule) -> optax.GradientTransformation
         config.beta1,
         config.beta2,
         config.epsilon,
-        weight_decay=config.weight_decay,
+        weight_decay=find_weight_decay(config),
         mask=make_weight_decay_mask,
     )
     return optax.chain(

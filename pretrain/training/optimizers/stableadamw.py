@@ -8,7 +8,12 @@ import optax
 
 from pretrain.mesh.sharding import format_path
 from pretrain.settings import StableAdamW
-from pretrain.training.optimizers.transforms import clip_by_global_norm, is_decayed, list_axes
+from pretrain.training.optimizers.transforms import (
+    clip_by_global_norm,
+    find_weight_decay,
+    is_decayed,
+    list_axes,
+)
 from pretrain.training.schedules import Schedule
 
 
@@ -28,9 +33,8 @@ class StableAdamState(NamedTuple):
 
 def build(config: StableAdamW, learning_rate: Schedule) -> optax.GradientTransformation:
     """Return the optax transformation of a `StableAdamW` configuration."""
-    decay = config.weight_decay
-    if config.decoupled and config.learning_rate:
-        decay /= config.learning_rate
+    unit = (config.decoupled and config.learning_rate) or 1.0
+    decay = find_weight_decay(config, unit)
     return optax.chain(
         clip_by_global_norm(config.max_grad_norm),
         scale_by_stable_adam(config.beta1, config.beta2, config.epsilon, decay),
@@ -39,7 +43,7 @@ def build(config: StableAdamW, learning_rate: Schedule) -> optax.GradientTransfo
 
 
 def scale_by_stable_adam(
-    beta1: float, beta2: float, epsilon: float, weight_decay: float
+    beta1: float, beta2: float, epsilon: float, weight_decay: float | Schedule
 ) -> optax.GradientTransformation:
     """Return Adam's updates with weight decay, each divided by the size of its gradient.
 
@@ -56,6 +60,7 @@ def scale_by_stable_adam(
         updates: optax.Updates, state: Any, params: optax.Params | None = None
     ) -> tuple[optax.Updates, Any]:
         count = state.count + 1
+        decay = weight_decay(state.count) if callable(weight_decay) else weight_decay
         share1, share2 = ((1 - beta) / (1 - beta**count) for beta in (beta1, beta2))
         mu = jax.tree.map(lambda m, g: m + share1 * (g - m), state.mu, updates)
         nu = jax.tree.map(lambda v, g: v + share2 * (g * g - v), state.nu, updates)
@@ -67,7 +72,7 @@ def scale_by_stable_adam(
             size = jnp.sqrt(squares.mean(list_axes(keys, grad.ndim), keepdims=True))
             step = m / (jnp.sqrt(v) + epsilon)
             if is_decayed(format_path(keys)):
-                step = step + weight_decay * param
+                step = step + decay * param
             return step / jnp.maximum(1.0, size)
 
         scaled = jax.tree_util.tree_map_with_path(scale_leaf, updates, mu, nu, params)

@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from data.members import call_later
 from pretrain.mesh.sharding import format_path
+
+ramp_weight_decay = call_later("pretrain.training.optimizers.decay_ramp:ramp_weight_decay")
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
@@ -88,3 +91,10 @@ def is_decayed(path: str) -> bool:
     """
     name = path.rpartition("/")[2]
     return name not in ("bias", "scale", "table") and not name.endswith("_bias")
+
+
+def find_weight_decay(config: Any, unit: float = 1.0) -> Any:
+    """Return an optimizer's weight decay over `unit`, a function of n where a ramp changes it."""
+    if not config.weight_decay_ramp.is_constant:
+        return ramp_weight_decay(config, unit)
+    return config.weight_decay / unit
