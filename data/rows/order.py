@@ -1,4 +1,4 @@
-"""Keys of the order of rows, the rows of evaluation batches, and rows that begin a state anew.
+"""Keys of the order of rows, the rows of evaluation batches, and rows that begin with zeros.
 
 In evaluation on lanes (data/rows/lanes.py) each lane has consecutive rows of a source, once: lane b
 begins at row b * T, where T is the number of batches that the source takes.

@@ -36,7 +36,9 @@ def test_the_decay_of_an_update_is_its_formula(shape):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     if shape == "linear":
         theirs = optax.linear_schedule(0.04, 0.4, 10, transition_begin=3)
-        np.testing.assert_allclose(found, [float(jnp.asarray(theirs(n))) for n in range(STEPS)], rtol=1e-6)
+        np.testing.assert_allclose(
+            found, [float(jnp.asarray(theirs(n))) for n in range(STEPS)], rtol=1e-6
+        )
 
 
 @pytest.mark.held_by("AdamW", "StableAdamW", "Muon")
