@@ -120,6 +120,11 @@ def validate_run(run: Run) -> None:
             f"saved; set evaluate.every={run.evaluate.every} to a multiple of checkpoint.every="
             f"{run.checkpoint.every}"
         )
+    if run.evaluate.ema and not run.train.ema_decay:
+        raise ConfigError(
+            "evaluate.ema=true: the run keeps no moving average of its parameters; set "
+            "train.ema_decay, for example to 0.999, or evaluate.ema=false"
+        )
     run.optimizer.check_length(run.train.steps)
     check_sizes(run.model, "model")
     check_sizes(run.data, "data")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from data.examples.file_formats import FORMATS
 from pretrain.api.preparing import document_option, field_option, format_option
-from pretrain.inference.random_head import HeadOptions, step_option
+from pretrain.inference.random_head import HeadOptions, parameters_option, step_option
 from pretrain.settings.arguments import PathText, format_optional
 from pretrain.settings.verb_options import Group, option
 
@@ -41,6 +41,7 @@ class EvaluateOptions(ScoreOptions):
 
     model: PathText | Trained = option("workdir of a run", "--workdir", kw_only=False)
     step: int | None = step_option()
+    parameters: str | None = parameters_option()
     store: str | None = option(
         "token store to use instead of the run's; it must have the same vocabulary",
         default=None,
@@ -72,6 +73,7 @@ class QuestionOptions(ScoreOptions):
 
     model: PathText | Trained = option("workdir of a run", "--workdir", kw_only=False)
     step: int | None = step_option()
+    parameters: str | None = parameters_option()
     task: str = option(
         'JSON lines of {"context", "choices", "answer"}, {"context", "answer"} or {"text"}',
         kw_only=False,

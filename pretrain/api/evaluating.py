@@ -83,7 +83,7 @@ def score_questions(
     from pretrain.inference.in_context import evaluate_task
     from pretrain.workdir.trained import open_placed
 
-    trained, mesh = open_placed(*find_checkpoint(options.model, options.step))
+    trained, mesh = open_placed(*find_checkpoint(options.model, options.step, options.parameters))
     dtype = options.dtype or trained.run.train.compute_dtype
     random_head.check_head(trained, "evaluate", options.allow_random_head)
     with jax.set_mesh(mesh):
@@ -137,7 +137,8 @@ def _read_task(
 
 def score_store(options: EvaluateOptions) -> tuple[int, Any, dict[str, float]]:
     """Return the step, the store, the file or the text, and {name: score} of `evaluate`."""
-    (folder, step), text = find_checkpoint(options.model, options.step), make_text_request(options)
+    text = make_text_request(options)
+    folder, step, parameters = find_checkpoint(options.model, options.step, options.parameters)
     workdir, store = Workdir.open(folder), options.store
     labelled, split = options.labelled, options.split
     _check_paths(labelled=labelled, store=store)
@@ -157,6 +158,7 @@ def score_store(options: EvaluateOptions) -> tuple[int, Any, dict[str, float]]:
             options.allow_random_head,
             options.dtype,
             options.batch_size,
+            parameters,
         )
         if text:
             path, scores = text.path, scores | {"tokens": count_tokens(path, split)}
@@ -177,17 +179,17 @@ def evaluate_checkpoint(
     allow_random_head: bool = False,
     dtype: str | None = None,
     batch_size: int | None = None,
+    parameters: str | None = None,
 ) -> tuple[int, Any, dict[str, float]]:
     """Return the step, the path of the store and {name: score} of a checkpoint on one split of it.
 
     Args:
-      allow_random_head: score a head that was not trained, see `random_head.check_head`.
+      allow_random_head, parameters: as of `random_head.check_head` and `open_trained`.
       dtype: dtype of the computation; None: the run's `train.compute_dtype`.
       batch_size: rows computed at once; None: the run's `data.batch_size`.
 
-    Raises:
-      ConfigError: if the store has another vocabulary or other labels than the run.
-      ValueError: as `random_head.check_head`.
+    Raises ConfigError if the store has another vocabulary or other labels than the run, and
+    ValueError as `random_head.check_head`.
     """
     import jax
 
@@ -212,7 +214,7 @@ def evaluate_checkpoint(
     data = choose_data(run, store, batch_size, mesh)
     stream = open_stream(opened, data, split=split, seed=run.train.seed, for_evaluation=True)
     place = functools.partial(make_param_sharding, mesh=mesh)
-    trained = open_trained(workdir, step, print_notice, place)
+    trained = open_trained(workdir, step, parameters, print_notice, place)
     sentences = needs_sentence_heads(run.data.objective)
     random_head.check_head(trained, "evaluate", allow_random_head, sentence_heads=sentences)
     run, step = resolve_threshold(trained), trained.step

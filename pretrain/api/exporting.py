@@ -71,8 +71,9 @@ def export(options: ExportArguments) -> dict[str, int]:
     """
     from pretrain.publish.export import export_run
 
-    workdir, step = find_checkpoint(options.model, options.step)
-    return export_run(workdir, options.output, dataclasses.replace(options, step=step)).files
+    workdir, *chosen = find_checkpoint(options.model, options.step, options.parameters)
+    options = dataclasses.replace(options, **dict(zip(("step", "parameters"), chosen)))
+    return export_run(workdir, options.output, options).files
 
 
 @takes(PushArguments)
@@ -88,10 +89,10 @@ def push(options: PushArguments) -> Pushed | None:
     """
     from pretrain.publish.push import push_run
 
-    workdir, step = find_checkpoint(options.model, options.step)
+    workdir, *chosen = find_checkpoint(options.model, options.step, options.parameters)
     if detect_cluster(os.environ).process_index:
         return None
-    options = dataclasses.replace(options, step=step)
+    options = dataclasses.replace(options, **dict(zip(("step", "parameters"), chosen)))
     return push_run(workdir, make_target(options), options, print_notice)
 
 

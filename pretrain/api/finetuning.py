@@ -57,8 +57,9 @@ def _finetune_all(options: FinetuneOptions) -> list[RunResult]:
     if (start is None) == (options.config is None):
         raise ValueError("give the workdir of a pretrained model, or `config` of a new one")
     if start is not None:
-        start, step = find_checkpoint(start, options.step)
-        options = dataclasses.replace(options, pretrained=start, step=step)
+        start, step, parameters = find_checkpoint(start, options.step, options.parameters)
+        chosen = {"step": step, "parameters": parameters}
+        options = dataclasses.replace(options, pretrained=start, **chosen)
     if len(options.task) == 1:
         joined: dict[str, Any] = {
             name: [",".join(values)] if name in ("labels", "columns") else values

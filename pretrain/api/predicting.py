@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pretrain.api.loading import load
 from pretrain.host.terminal import print_notice
-from pretrain.inference.random_head import HeadOptions, step_option
+from pretrain.inference.random_head import HeadOptions, parameters_option, step_option
 from pretrain.inference.unknown_share import UnknownCounter
 from pretrain.settings.arguments import PathText
 from pretrain.settings.verb_options import Group, builds, format_flag, option, takes
@@ -24,6 +24,7 @@ class PredictorOptions(HeadOptions):
 
     model: PathText | Trained = option("workdir of a run", "--workdir", kw_only=False)
     step: int | None = step_option()
+    parameters: str | None = parameters_option()
     top: int | None = option(
         "number of predictions per [MASK], or classes of an image (default: 5)",
         default=None,
@@ -144,7 +145,7 @@ class Predictor:
         from pretrain.inference.random_head import check_head
         from pretrain.workdir.trained import check_finite_params
 
-        self.trained = load(options.model, options.step)
+        self.trained = load(options.model, options.step, options.parameters)
         check_head(self.trained, "predict", options.allow_random_head, sentence_heads=False)
         check_finite_params(self.trained)
         self.read_record = make_reader(self.trained)

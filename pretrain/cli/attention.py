@@ -18,6 +18,7 @@ from data.store.atomic import write_atomically
 from models.config.base import ImageConfig
 from pretrain.cli.output_file import check_output_file
 from pretrain.host.extras import how_to_install
+from pretrain.inference.random_head import add_checkpoint_arguments
 from pretrain.inference.text_records import check_records, read_texts
 from pretrain.processes import processes
 from pretrain.reporting.fonts import describe_missing
@@ -37,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "texts", nargs="*", metavar="TEXT", help="texts to show, or image files; or give --input"
     )
     parser.add_argument("--workdir", required=True, help="workdir of a run")
-    parser.add_argument(
-        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
-    )
+    add_checkpoint_arguments(parser)
     parser.add_argument(
         "--input",
         metavar="FILE",
@@ -123,7 +122,7 @@ def show_texts(args: argparse.Namespace) -> tuple[str, int, Iterator[Drawing]]:
     from pretrain.reporting.html import render_html
     from pretrain.workdir.trained import open_placed
 
-    trained, mesh = open_placed(args.workdir, args.step)
+    trained, mesh = open_placed(args.workdir, args.step, args.parameters)
     with jax.set_mesh(mesh):
         panels = compute_attention_maps(trained, mesh, texts, args.length)
     data = make_page_data(make_title(trained), texts, panels, args.layers)
@@ -142,7 +141,7 @@ def show_images(args: argparse.Namespace) -> tuple[str, int, Iterator[Drawing]]:
     paths = args.texts or [path for path, _ in list_image_files(args.input)]
     if len(paths) > MAX_IMAGES:
         raise ValueError(f"{len(paths):,} images; a page shows {MAX_IMAGES} or fewer")
-    trained, mesh = open_placed(args.workdir, args.step)
+    trained, mesh = open_placed(args.workdir, args.step, args.parameters)
     with jax.set_mesh(mesh):
         images = compute_image_maps(trained, mesh, paths)
     layers = args.layers or range(1, len(images[0].rollout_NGG) + 1)

@@ -12,12 +12,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from pretrain.workdir.trained import Trained
 
 DEFAULT_LAST = 5  # newest checkpoints in an average, of those that the run has kept
 
@@ -89,25 +86,25 @@ def list_last_steps(workdir: str, number: int | None = None) -> list[int]:
 def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bool = False) -> None:
     """Write the workdir `output`, whose step 0 is the mean of the parameters of `steps`.
 
-    The sum is computed in float32. At most one checkpoint is in memory in addition to the sum: its
-    parameters and, with `ema`, its optimizer state.
+    With `ema` it is the mean of their moving averages. The sum is computed in float32. The
+    parameters of at most one checkpoint are in memory in addition to the sum.
     """
     import jax
 
     from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.check import check_orbax_path
-    from pretrain.workdir.trained import check_finite_params, open_trained
+    from pretrain.workdir.trained import EMA, RAW, check_finite_params, open_trained
 
     check_orbax_path(output)
     if len(set(steps)) < len(steps):
         raise ValueError(f"--steps {steps}: a step is given twice")
     total, trained = None, None
     for step in steps:
-        trained = open_trained(workdir, step)
+        trained = open_trained(workdir, step, EMA if ema else RAW)
         check_finite_params(
             trained, "the mean would not be either", "name the other steps with --steps"
         )
-        params = jax.device_get(read_ema(trained) if ema else trained.params)
+        params = jax.device_get(trained.params)
         total = params if total is None else jax.tree.map(np.add, total, params)
     assert trained is not None, "at least one step"
     mean = jax.tree.map(lambda x: x / np.float32(len(steps)), total)
@@ -119,26 +116,3 @@ def average_checkpoints(workdir: str, output: str, steps: Sequence[int], ema: bo
         origin["ema_decay"] = trained.run.train.ema_decay
     encoding: Any = trained.encoding
     start_workdir(output, trained.run, mean, encoding, origin)
-
-
-def read_ema(trained: Trained) -> dict[str, Any]:
-    """Return the moving average of the parameters in a checkpoint's optimizer state."""
-    import jax
-
-    from pretrain.settings.overrides import ConfigError
-    from pretrain.training.optimizers import make_run_optimizer
-    from pretrain.training.optimizers.ema import get_ema_params
-    from pretrain.workdir.checkpoints import Checkpoints
-    from pretrain.workdir.reader_pins import pin_step
-
-    if not trained.run.train.ema_decay:
-        raise ConfigError(
-            f"{trained.workdir} maintains no moving average of its parameters; "
-            "train with train.ema_decay, or omit --ema"
-        )
-    abstract_state = jax.eval_shape(make_run_optimizer(trained.run).init, trained.params)
-    with (
-        pin_step(trained.workdir, trained.step),
-        Checkpoints(trained.workdir, read_only=True) as checkpoints,
-    ):
-        return get_ema_params(checkpoints.restore_optimizer(trained.step, abstract_state))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from data.store.atomic import write_atomically
 from pretrain.cli.output_file import check_output_file
+from pretrain.inference.random_head import add_checkpoint_arguments
 
 if TYPE_CHECKING:
     from pretrain.inference.cells.best_cells import BestCells
@@ -25,9 +26,7 @@ LEAST = 100  # characters, from which information can be measured
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `cells` to a parser."""
     parser.add_argument("--workdir", required=True, help="workdir of a run")
-    parser.add_argument(
-        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
-    )
+    add_checkpoint_arguments(parser)
     parser.add_argument("--input", required=True, metavar="FILE", help="a text, as one document")
     parser.add_argument("--output", required=True, metavar="PAGE", help="new .html file")
     parser.add_argument(
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.workdir.workdir import Workdir
 
     check_is_recurrent(Workdir.open(args.workdir).run.model)  # before parameters are read
-    trained = open_trained(args.workdir, args.step)
+    trained = open_trained(args.workdir, args.step, args.parameters)
     read = read_text(trained, text)
     found = find_best_cells(read)
     title = f"Cells of {pathlib.Path(args.workdir).name}, step {trained.step:,}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from data.corpus.paths import check_local
 from pretrain.cli.output_file import check_output_file
 from pretrain.cli.prepare_music import check_libraries
+from pretrain.inference.random_head import add_checkpoint_arguments
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `compose` to a parser."""
     parser.add_argument("--workdir", required=True, help="workdir of a run on a store of music")
-    parser.add_argument(
-        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
-    )
+    add_checkpoint_arguments(parser)
     parser.add_argument("--output", required=True, metavar="NAME", help="new files NAME.mid, ...")
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--prompt", metavar="FILE", help="a MIDI file whose beginning is continued")
@@ -85,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.workdir.trained import open_trained
 
     trained = open_trained(
-        args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)
+        args.workdir, args.step, args.parameters, report=lambda text: print(text, file=sys.stderr)
     )
     encoding = find_encoding(trained.vocabulary)
     name, ids = read_prompt(args, trained, encoding)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pretrain.api.store_vocabulary import follow_teacher
 from pretrain.config import Run, load
 from pretrain.host.command import PROGRAM
-from pretrain.inference.random_head import HeadOptions, check_head
+from pretrain.inference.random_head import HeadOptions, add_checkpoint_arguments, check_head
 from pretrain.settings.verb_options import CONFIG_HELP, add_options
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WORKDIR",
         help="workdir of the trained or imported teacher",
     )
-    parser.add_argument(
-        "--step", type=int, help="step of the teacher's checkpoint (default: the newest intact one)"
-    )
+    add_checkpoint_arguments(parser)
     parser.add_argument(
         "--workdir", required=True, help="new folder for the run, which `train` then continues"
     )
@@ -55,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     recipe = find_recipe(config.model)
     trained = open_trained(
-        args.teacher, args.step, report=lambda text: print(text, file=sys.stderr)
+        args.teacher, args.step, args.parameters, report=lambda text: print(text, file=sys.stderr)
     )
     teacher = trained.run.model
     check_teacher(recipe, teacher)

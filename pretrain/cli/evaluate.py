@@ -15,12 +15,13 @@ from data.corpus.json_lines import format_json
 from pretrain.api.evaluate_options import QUESTIONS, EvaluateOptions, QuestionOptions, ScoreOptions
 from pretrain.api.evaluating import make_text_request, score_questions, score_store
 from pretrain.cli.output_file import add_overwrite, check_output_file
+from pretrain.inference.random_head import name_parameters
 from pretrain.inference.record_files import open_line_writer
 from pretrain.processes import processes
 from pretrain.settings.verb_options import add_options, format_flag, list_options, read_options
 
 # Options that both kinds of evaluation have.
-SHARED = ["model", "step", *(field.name for field in list_options(ScoreOptions))]
+SHARED = ["model", "step", "parameters", *(field.name for field in list_options(ScoreOptions))]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +55,14 @@ def run(args: argparse.Namespace) -> int:
         return 0  # all processes have the same scores; the first prints them
     if args.json:
         place = {"text": text.path} if text else {"store": str(store), "split": args.split}
-        facts = {"step": step, **place, "dtype": dtype}
+        average = {"parameters": options.parameters} if options.parameters else {}
+        facts = {"step": step, **average, **place, "dtype": dtype}
         print(format_json({**facts, **scores}))
         return 0
     tokens = f"{scores['tokens']:,} tokens, " if text else ""
+    place = store if text else f"the {args.split} split of {store}"
     print(
-        f"step {step:,} on {store if text else f'the {args.split} split of {store}'}: {tokens}"
+        f"{name_parameters(step, args.parameters)} on {place}: {tokens}"
         f"{scores['rows']:,} rows, {scores['targets']:,.0f} targets, {describe_dtype(dtype)}"
     )
     for name, value in scores.items():
@@ -108,7 +111,8 @@ def run_task(args: argparse.Namespace) -> int:
         print(format_json(scores))
         return 0
     step, task, dtype = (scores.pop(name) for name in ("step", "task", "dtype"))
-    print(f"step {step:,} on {task}, {describe_dtype(dtype)}")
+    named = name_parameters(step, args.parameters)
+    print(f"{named} on {task}, {describe_dtype(dtype)}")
     for name, value in scores.items():
         print(f"  {name:<28}{value:,}" if isinstance(value, int) else f"  {name:<28}{value:.5g}")
     return 0

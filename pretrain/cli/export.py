@@ -9,6 +9,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pretrain.api.exporting import ExportArguments
+from pretrain.inference.random_head import name_parameters
 from pretrain.settings.verb_options import add_options, read_options
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from pretrain.publish.export import export_run
 
     exported = export_run(args.workdir, args.output, read_options(ExportArguments, args))
-    print(f"{args.output}: step {exported.step:,} of {args.workdir}")
+    print(f"{args.output}: {name_parameters(exported.step, args.parameters)} of {args.workdir}")
     print("\n".join(list_file_lines(exported, args.format)))
     if args.format == "jax":
         print(f"to load it, see {args.output}/README.md")

@@ -16,6 +16,7 @@ from data.corpus.json_lines import format_json
 from data.store.atomic import replace_file
 from pretrain.cli.output_file import check_output_file
 from pretrain.inference.pooling import POOLINGS
+from pretrain.inference.random_head import add_checkpoint_arguments, name_parameters
 from pretrain.inference.text_records import read_texts
 from pretrain.processes import processes
 
@@ -25,9 +26,7 @@ SUFFIXES = (".npz", ".safetensors")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `features` to a parser."""
     parser.add_argument("--workdir", required=True, help="workdir of a run")
-    parser.add_argument(
-        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
-    )
+    add_checkpoint_arguments(parser)
     parser.add_argument(
         "--input",
         required=True,
@@ -78,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     select_combinations(
         layers, get_attention_config(Workdir.open(args.workdir).run.model).depth
     )  # before parameters are read
-    trained, mesh = open_placed(args.workdir, args.step)
+    trained, mesh = open_placed(args.workdir, args.step, args.parameters)
     with jax.set_mesh(mesh):
         features = extract_features(trained, mesh, texts, layers, args.pooling, args.batch_size)
     if jax.process_index():
@@ -86,13 +85,15 @@ def run(args: argparse.Namespace) -> int:
     metadata = {
         "workdir": str(args.workdir),
         "step": trained.step,
+        "parameters": trained.parameters,
         "input": str(args.input),
         "layers": layers,
         "pooling": args.pooling,
         "model": type(trained.run.model).__name__,
     }
     write_arrays(output, features.arrays, metadata)
-    print(f"{output}: {features.num_texts:,} texts, step {trained.step:,} of {args.workdir}")
+    named = name_parameters(trained.step, args.parameters)
+    print(f"{output}: {features.num_texts:,} texts, {named} of {args.workdir}")
     for name, array in features.arrays.items():
         print(f"  {name:<18}{array.dtype!s:<9}{list(array.shape)}")
     if features.num_cut:

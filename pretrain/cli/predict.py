@@ -25,6 +25,7 @@ from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.host.terminal import print_notice
 from pretrain.inference import record_files
 from pretrain.inference.answering import make_blank_result, make_formatter
+from pretrain.inference.random_head import name_parameters
 from pretrain.inference.unknown_share import UnknownCounter
 from pretrain.settings.verb_options import add_options, read_options
 
@@ -113,7 +114,8 @@ def run(args: argparse.Namespace) -> int:
     for line in unknown.describe():
         print_notice(line)
     if args.output:
-        print(f"{args.output}: {count:,} {trained.noun}, step {trained.step:,} of {args.workdir}")
+        named = name_parameters(trained.step, args.parameters)
+        print(f"{args.output}: {count:,} {trained.noun}, {named} of {args.workdir}")
     return 0
 
 

@@ -13,6 +13,7 @@ import sys
 from data.store.atomic import replace_file
 from pretrain.cli.output_file import check_output_file
 from pretrain.host.extras import how_to_install
+from pretrain.inference.random_head import add_checkpoint_arguments
 from pretrain.inference.text_records import read_texts
 from pretrain.processes import processes
 from pretrain.reporting.fonts import describe_missing
@@ -24,9 +25,7 @@ NEEDS = {"matplotlib": "report", "sklearn": "metrics"}  # {module: extra}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `senses` to a parser."""
     parser.add_argument("--workdir", required=True, help="workdir of a run")
-    parser.add_argument(
-        "--step", type=int, help="step of the checkpoint (default: the newest intact one)"
-    )
+    add_checkpoint_arguments(parser)
     parser.add_argument("--word", required=True, help="word to look for; case is ignored")
     parser.add_argument(
         "--input",
@@ -76,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     )
     if len(layers) != 1:
         raise ValueError(f"--layer {args.layer}: expected one layer, or one combination of layers")
-    trained, mesh = open_placed(args.workdir, args.step)
+    trained, mesh = open_placed(args.workdir, args.step, args.parameters)
     texts = [(place, record["text"]) for place, record in records]
     with jax.set_mesh(mesh):
         arrays = extract_features(

@@ -43,6 +43,10 @@ def check_start(args: FinetuneOptions) -> FinetuneOptions:
                     f"{name} {value} is for a new model: give --config NAME instead of --from"
                 )
         return args
+    if args.parameters is not None:
+        raise ValueError(
+            f"--parameters {args.parameters}: of a checkpoint of --from; a new model has none"
+        )
     if args.step is not None:
         raise ValueError(f"--step {args.step} is a checkpoint of --from; a new model has none")
     if args.min_count is not None and args.min_count < 1:

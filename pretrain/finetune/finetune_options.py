@@ -10,6 +10,7 @@ from data.objectives.text2text import Text2Text
 from models.config import find_configs
 from models.config.base import TakesHead
 from pretrain.families import FAMILIES
+from pretrain.inference.random_head import parameters_option
 from pretrain.settings.arguments import (
     PathText,
     format_optional,
@@ -79,6 +80,7 @@ class FinetuneOptions(MonitoringOptions):
     step: int | None = option(
         "step of its checkpoint (default: the newest intact one)", default=None
     )
+    parameters: str | None = parameters_option()
     task: list[str] = option(
         "classification, regression, tagging, multiple_choice, text2text, squad, squad2, or a "
         "task of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli. A generative model can "

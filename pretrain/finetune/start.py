@@ -49,7 +49,8 @@ def open_start(args: FinetuneOptions, gathered: Sequence[tuple[Any, Any]]) -> An
     if args.config:
         return make_new_model(args, gathered)
     workdir: Any = args.pretrained  # a path: the command line has no other form
-    trained = open_trained(workdir, args.step, report=lambda text: print(text, file=sys.stderr))
+    chosen = workdir, args.step, args.parameters
+    trained = open_trained(*chosen, report=lambda text: print(text, file=sys.stderr))
     return open_to_examples(trained, [examples for _, examples in gathered])
 
 
@@ -187,6 +188,7 @@ def prepare_workdir(
         origin = {
             "folder": name_folder(pretrained.workdir),
             "pretrained_step": pretrained.step,
+            **({"parameters": args.parameters} if args.parameters else {}),
             "task": ", ".join(args.task),
             "fresh": new,
             "fresh_flag": args.fresh,

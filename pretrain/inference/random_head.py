@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING, Any
 
 from pretrain.convert import find_model_family
@@ -13,11 +14,32 @@ if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
 
 FLAG = "--allow-random-head"
+STEP_HELP = "step of the checkpoint (default: the newest intact one)"
+PARAMETERS_HELP = (
+    "parameters of the checkpoint: raw, as trained, or ema, their moving average, which a run with "
+    "train.ema_decay keeps (default: raw)"
+)
 
 
 def step_option() -> Any:
     """Return the option of the step of a checkpoint."""
-    return option("step of the checkpoint (default: the newest intact one)", default=None)
+    return option(STEP_HELP, default=None)
+
+
+def parameters_option() -> Any:
+    """Return the option of the parameters of a checkpoint."""
+    return option(PARAMETERS_HELP, default=None, choices=("raw", "ema"))
+
+
+def add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that choose a checkpoint of --workdir to a parser."""
+    parser.add_argument("--step", type=int, help=STEP_HELP)
+    parser.add_argument("--parameters", choices=("raw", "ema"), help=PARAMETERS_HELP)
+
+
+def name_parameters(step: int, parameters: str | None) -> str:
+    """Return the step and the kind of the parameters that a command has used."""
+    return f"{'moving average of ' if parameters == 'ema' else ''}step {step:,}"
 
 
 class HeadOptions(VerbOptions):

@@ -53,7 +53,7 @@ def export_run(
     path = check_output(output, options.overwrite)  # before the parameters are read: minutes
     if options.format == "jax":
         check_orbax_path(path.resolve())
-    trained = open_trained(workdir, options.step)
+    trained = open_trained(workdir, options.step, options.parameters)
     common: dict[str, Any] = {
         "overwrite": options.overwrite,
         "allow_nonfinite": options.allow_nonfinite,

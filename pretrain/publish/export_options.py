@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pretrain.inference.random_head import HeadOptions, step_option
+from pretrain.inference.random_head import HeadOptions, parameters_option, step_option
 from pretrain.settings.verb_options import option
 
 
@@ -10,6 +10,7 @@ class ExportOptions(HeadOptions):
     """What is exported of a run, and how."""
 
     step: int | None = step_option()
+    parameters: str | None = parameters_option()
     overwrite: bool = option("replace an earlier export in FOLDER", default=False)
     allow_nonfinite: bool = option(
         "export weights that contain NaN or infinite values (default: an error)", default=False

@@ -106,7 +106,7 @@ def _draw_files(
 def _draw_run(
     axes: Any, curve: Curve, rows: Sequence[dict[str, Any]], title: str, color: str
 ) -> None:
-    """Draw a curve of one run: its steps as points with their mean, and its held-out part."""
+    """Draw a curve of one run: its steps as points with their mean, and its held-out scores."""
     if curve.train:
         steps, values = extract_series(rows, curve.train)
         every = -(-len(steps) // MAX_POINTS)
@@ -123,18 +123,22 @@ def _draw_run(
             markersize=4,
             zorder=3,
         )
-    if curve.heldout:
-        steps, values = extract_series(rows, curve.heldout)
-        axes.plot(
-            steps,
-            values,
-            "o--",
-            color=color,
-            label=f"{title}, held out",
-            markersize=4,
-            markerfacecolor="white",
-            zorder=4,
-        )
+    for key, style, label in (
+        (curve.heldout, "o--", "held out"),
+        (curve.ema, "s:", "held out, moving average"),
+    ):
+        if key:
+            steps, values = extract_series(rows, key)
+            axes.plot(
+                steps,
+                values,
+                style,
+                color=color,
+                label=f"{title}, {label}",
+                markersize=4,
+                markerfacecolor="white",
+                zorder=4,
+            )
 
 
 def _mark_phases(axes: Any, starts: Mapping[str, int], color: str) -> None:

@@ -22,6 +22,7 @@ CURVES = (
 KEYS_WITHOUT_CURVE = ("step", "time", "tokens", "seconds", "heldout_targets", "heldout_rows")
 
 HELDOUT_PREFIX = "heldout_"
+EMA_PREFIX = f"{HELDOUT_PREFIX}ema/"  # of the scores of the parameters' moving average
 MAX_NAME_BYTES = 200  # of an image without its suffix; systems allow names of 255
 
 
@@ -50,12 +51,14 @@ class Curve(NamedTuple):
       file: name of its image; None if it has no image.
       label: title of the y axis.
       train, heldout: the keys of its values in a row, or None.
+      ema: the key of its held-out values by the moving average of the parameters, or None.
     """
 
     file: str | None
     label: str
     train: str | None
     heldout: str | None
+    ema: str | None = None
 
 
 def describe_key(key: str) -> str:
@@ -84,6 +87,8 @@ def list_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[Cu
             curves.append(Curve(file.format(unit=unit), label.format(unit=unit), train, heldout))
     known = {*KEYS_WITHOUT_CURVE, *(key for curve in curves for key in curve[2:])}
     known |= {key for key in keys if key.endswith(("/rows", "/targets"))}
+    averages = {f"{HELDOUT_PREFIX}{key[len(EMA_PREFIX) :]}": key for key in keys if is_average(key)}
+    known |= {*averages.values()}
     losses = [extract_series(rows, key) for key in ("loss", HELDOUT_PREFIX + "loss")]
     scores, rest, labels = [], [], {curve.label for curve in curves}
     for name in dict.fromkeys(key.removeprefix(HELDOUT_PREFIX) for key in keys if key not in known):
@@ -106,7 +111,13 @@ def list_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[Cu
             while f"{file}.png" in (curve.file for curve in scores):
                 file += "_"
             scores.append(Curve(f"{file}.png", label, None, heldout))
-    return sorted(curves + scores, key=lambda curve: curve.heldout is None) + rest
+    curves = sorted(curves + scores, key=lambda curve: curve.heldout is None) + rest
+    return [curve._replace(ema=averages.get(curve.heldout)) for curve in curves]
+
+
+def is_average(key: str) -> bool:
+    """Return whether a key of a row is a score of the parameters' moving average."""
+    return key.startswith(EMA_PREFIX)
 
 
 def shorten_name(name: str) -> str:
@@ -125,5 +136,6 @@ def resolve_key(keys: Iterable[str], key: str) -> str | None:
         if name.startswith(prefix)
         and name.endswith("_accuracy")
         and (prefix or not name.startswith(HELDOUT_PREFIX))
+        and not is_average(name)
     )
     return next(accuracies, key if key in keys else None)

@@ -256,14 +256,14 @@ def make_curves(rows: Sequence[dict[str, Any]], unit: str = "tokens") -> list[di
     """Return the curves of a run, which counts `unit`.
 
     Returns:
-      [{label, train, heldout}]; `train` and `heldout` are [steps, tokens, hours, values], or None.
+      [{label, train, heldout, ema}]; all but the label are [steps, tokens, hours, values], or None.
     """
     progress = measure_progress(rows)
     return [
         {"label": curve.label}
         | {
             kind: key and thin_series(*extract_series(rows, key), progress)
-            for kind, key in zip(("train", "heldout"), curve[2:])
+            for kind, key in zip(("train", "heldout", "ema"), curve[2:])
         }
         for curve in list_curves(rows, unit)
     ]

@@ -56,8 +56,8 @@ class Train:
     # Factor of log(Z)^2 that training adds to a loss over the vocabulary, such as 1e-4, Z being the
     # softmax' sum (Chowdhery et al. 2022, section 5). Losses of classes and spans have none.
     z_loss: float = 0.0
-    # Decay of the parameters' moving average, such as 0.9999, for `average --ema`; 0: none. A run
-    # cannot start or stop it later.
+    # Decay of the parameters' moving average (EMA), such as 0.9999; 0: none. A run cannot start or
+    # stop it later.
     ema_decay: float = 0.0
     # [layers] Top encoder layers that fine-tuning trains, besides pooler and head; none: all.
     trainable_layers: int | None = None
@@ -174,6 +174,8 @@ class Evaluate:
     every: int = 10_000  # [steps] Interval of evaluations; 0: never.
     # Metrics of labels and answers, besides the loss.
     metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()
+    # Score the moving average of `train.ema_decay` beside the parameters, as ema/loss and so on.
+    ema: bool = False
     samples: int = 4  # [rows] Held-out rows recorded with masks and predictions (docs/inside.md).
     # End the run after so many evaluations without a better checkpoint.best; 0: never.
     patience: int = 0

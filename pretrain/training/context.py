@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from data.members import call_later
 from data.source import Source
 from pretrain.config import Run
 from pretrain.mesh.replica_check import ReplicaCheck
@@ -27,6 +29,9 @@ from pretrain.training.targets import check_step
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.leases.lease import Lease
+
+# What only a run that evaluates its moving average needs.
+get_ema_params = call_later("pretrain.training.optimizers.ema:get_ema_params")
 
 
 class RestartableFeed:
@@ -153,17 +158,24 @@ class TrainContext:
             phase = find_phase(self.phases, row["step"] - 1)
             check_step(phase.stream, phase.program.loss, row)
 
-    def evaluate_heldout(self, params: Any, step: int) -> dict[str, float]:
-        """Return the scores of the held-out rows, and write samples if the run has a sampler."""
+    def evaluate_heldout(self, state: TrainState, step: int) -> dict[str, float]:
+        """Return the scores of the held-out rows, and write samples if the run has a sampler.
+
+        With `evaluate.ema` the scores of the parameters' moving average follow, as `ema/NAME`.
+        """
 
         def enter_evaluation() -> None:
             self.ledger.enter_phase("evaluate")
 
         with self.ledger.time_phase("evaluate"):
-            scores = self.phase.evaluator(params, self.phase.heldout, begin=enter_evaluation)
+            evaluate = partial(self.phase.evaluator, begin=enter_evaluation)
+            scores = evaluate(state.params, self.phase.heldout)
+            if self.run.evaluate.ema:
+                of_ema = evaluate(get_ema_params(state.optimizer), self.phase.heldout)
+                scores |= {f"ema/{name}": value for name, value in of_ema.items()}
             if self.phase.sampler:
                 enter_evaluation()
-                self.phase.sampler(params, step)
+                self.phase.sampler(state.params, step)
         return scores
 
     def check_replicas(self, state: TrainState, step: int) -> None:

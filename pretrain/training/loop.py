@@ -276,7 +276,7 @@ def evaluate_or_stop(
 
 def evaluate_step(context: TrainContext, state: TrainState, step: int) -> dict[str, float]:
     """Evaluate the state after `step`, log the scores and count them for early stopping."""
-    scores = context.evaluate_heldout(state.params, step)
+    scores = context.evaluate_heldout(state, step)
     context.log.log_scores(scores)
     # An evaluation at the end of a run that stops between two regular ones does not count, and
     # neither does one after a skipped step.

@@ -182,6 +182,26 @@ def check_leaves(recorded: Mapping[str, Any], tree: Any, description: str) -> No
             )
 
 
+def find_ema(
+    workdir: epath.PathLike, record: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return {path of a parameter: leaf} of the EMA, and {name: leaf} of the gradient norms.
+
+    With `guard.norm_factor`, both are a pair in the optimizer's state; without, there is only the
+    EMA. Raises ConfigError if the run keeps no EMA.
+    """
+    leaves = record["optimizer"]
+    norms = {path[2:]: leaf for path, leaf in leaves.items() if path in ("0/mean", "0/taken")}
+    start = "1/ema/" if norms else "ema/"
+    ema = {path: leaves.get(start + path) for path in record["params"]}
+    if not all(ema.values()):
+        raise ConfigError(
+            f"{workdir} maintains no moving average of its parameters; train with train.ema_decay, "
+            "or use the parameters themselves (--parameters raw; `average` without --ema)"
+        )
+    return ema, norms
+
+
 def compare_leaves(leaves: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
     """Raise DamagedCheckpoint if a leaf that was read is not the saved one.
 

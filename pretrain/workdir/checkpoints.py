@@ -29,8 +29,8 @@ from pretrain.workdir.checkpoint_record import (
     ITEMS,
     SavedState,
     check_items,
-    check_leaves,
     compare_leaves,
+    find_ema,
     make_record,
     read_record,
     seal_record,
@@ -209,16 +209,29 @@ class Checkpoints:
         self._check_fingerprints(step, items, record)
         return record, items["params"]
 
-    def restore_optimizer(self, step: int, abstract: Any) -> Any:
-        """Return the optimizer state of a step, of these shapes, on the first device."""
-        placed = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    def restore_ema(
+        self, step: int, choose_sharding: orbax_manager.Place
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return (record, moving average of the parameters) of a step.
+
+        The moments of the optimizer are not read. Raises ConfigError if the run keeps no average,
+        otherwise as `restore_state`.
+        """
         with share_failures():
             record = self.load_record(step)
-            check_leaves(record["optimizer"], abstract, "optimizer's values")
-            target = jax.tree.map(lambda leaf: orbax_manager.make_target(leaf, placed), abstract)
-            items = self._read_arrays(step, record, {"optimizer": target})
-        self._check_fingerprints(step, items, record)
-        return items["optimizer"]
+            leaves, norms = find_ema(self.workdir, record)
+            target: Any = {"ema": orbax_manager.make_tree_target(leaves, choose_sharding)}
+            if norms:  # Orbax skips keys of a dictionary, but no item of a sequence.
+                target = [
+                    {name: np.zeros(leaf[1], leaf[0]) for name, leaf in norms.items()},
+                    target,
+                ]
+            folder = self._locate_step(step)
+            with diagnose_read_errors(folder, {"optimizer": record["optimizer"]}):
+                part = orbax_manager.restore_part(folder / "optimizer", target)
+        item = part[1] if norms else part
+        self._check_fingerprints(step, item, {"ema": leaves})
+        return record, item["ema"]
 
     def _read_arrays(self, step: int, record: dict[str, Any], targets: dict[str, Any]) -> Any:
         """Return {item: tree}; targets: {item: tree of shapes, dtypes and shardings}."""

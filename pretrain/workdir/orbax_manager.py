@@ -62,6 +62,20 @@ def restore_items(manager: ocp.CheckpointManager, step: int, targets: dict[str, 
     return manager.restore(step, args=ocp.args.Composite(**arguments))
 
 
+def restore_part(folder: epath.Path, target: Any) -> Any:
+    """Return part of the tree in a folder; of its dictionaries, keys that target lacks stay unread.
+
+    target: the part's tree of shapes, dtypes and shardings.
+    """
+    arguments = ocp.args.PyTreeRestore(
+        item=target,
+        restore_args=ocp.checkpoint_utils.construct_restore_args(target),
+        partial_restore=True,
+    )
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
+        return reader.restore(folder, args=arguments)
+
+
 def place_on_first_device(path: str, shape: tuple[int, ...]) -> Any:
     """Return the sharding that puts a whole parameter on the first device."""
     return jax.sharding.SingleDeviceSharding(jax.devices()[0])

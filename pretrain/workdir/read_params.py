@@ -43,6 +43,7 @@ def restore_recorded_params(
     step: int | None = None,
     choose_sharding: orbax_manager.Place | None = None,
     report: Callable[[str], Any] = print,
+    ema: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (record, float32 parameters) of a checkpoint; the workdir stays as it is.
 
@@ -52,8 +53,10 @@ def restore_recorded_params(
     Args:
       step: the step of the checkpoint; None: the newest sound one.
       choose_sharding: (path, shape) -> sharding of a parameter; None: the first device.
+      ema: whether to return the moving average of the parameters in their place.
 
     Raises:
+      ConfigError: with `ema`, the run keeps no moving average.
       FileNotFoundError: there is no such checkpoint.
       DamagedCheckpoint: there is no sound one.
       NotRestored: one cannot be read, and nothing proves that it is damaged.
@@ -67,7 +70,7 @@ def restore_recorded_params(
     choose_sharding = choose_sharding or orbax_manager.place_on_first_device
     for _ in range(ATTEMPTS):
         try:
-            return _restore_listed(workdir, step, choose_sharding, report)
+            return _restore_listed(workdir, step, choose_sharding, report, ema)
         except _Deleted:
             continue
     raise NotRestored(
@@ -81,6 +84,7 @@ def _restore_listed(
     step: int | None,
     choose_sharding: orbax_manager.Place,
     report: Callable[[str], Any],
+    ema: bool,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (record, parameters) of a step, or of the newest sound one of those listed now."""
     with Checkpoints(workdir, read_only=True) as checkpoints:
@@ -89,10 +93,11 @@ def _restore_listed(
             raise FileNotFoundError(
                 f"{workdir}: no checkpoint of step {step}; there are {sorted(steps) or 'none'}"
             )
+        restore = checkpoints.restore_ema if ema else checkpoints.restore_params
         for candidate in steps if step is None else [step]:
             try:
                 with pin_step(workdir, candidate):
-                    return checkpoints.restore_params(candidate, choose_sharding)
+                    return restore(candidate, choose_sharding)
             except (
                 OSError
             ) as error:  # DamagedCheckpoint, NotRestored, and a deleted folder's errors

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from jax.sharding import Mesh
 
 
+RAW, EMA = PARAMETERS = ("raw", "ema")
+
+
 @dataclasses.dataclass(frozen=True)
 class Trained:
     """A checkpoint of a workdir.
@@ -38,6 +41,7 @@ class Trained:
       step: the step of the checkpoint.
       params: the parameters, float32, on the first device unless placed elsewhere.
       encoding: the vocabulary, or the classes of images, that the model was trained with.
+      parameters: what `params` are: "raw" as trained, or "ema", their moving average.
     """
 
     workdir: Workdir
@@ -45,6 +49,7 @@ class Trained:
     step: int
     params: dict
     encoding: Vocabulary | ImageEncoding
+    parameters: str = RAW
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -134,6 +139,7 @@ def get_attention_config(model: Any) -> Any:
 def open_trained(
     workdir: epath.PathLike,
     step: int | None = None,
+    parameters: str | None = None,
     report: Callable[[str], Any] = print,
     choose_sharding: Callable[[str, tuple[int, ...]], Any] | None = None,
 ) -> Trained:
@@ -141,19 +147,27 @@ def open_trained(
 
     Args:
       step: the step of the checkpoint; None: the newest sound one.
+      parameters: "ema" for the moving average of the parameters (`train.ema_decay`), "raw" or None
+        for the parameters themselves.
       choose_sharding: (path, shape) -> sharding of a parameter; None: the first device.
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
       ConfigError: the workdir's vocabulary or classes are not those that the checkpoint was trained
-        with, or are more than the model has; or JAX has a setting that is refused.
+        with, or are more than the model has; the run keeps no moving average; or JAX has a setting
+        that is refused.
+      ValueError: unknown `parameters`.
     """
     from pretrain.workdir.read_params import restore_recorded_params
 
+    parameters = parameters or RAW
+    if parameters not in PARAMETERS:
+        raise ValueError(f"--parameters {parameters}: must be {' or '.join(PARAMETERS)}")
     check_jax_settings()
     check_bucket(workdir)
     workdir = Workdir.open(workdir)
-    record, params = restore_recorded_params(workdir, step, choose_sharding, report)
+    is_ema = parameters == EMA
+    record, params = restore_recorded_params(workdir, step, choose_sharding, report, is_ema)
     step, recorded = int(record["step"]), record["encoding"]
     run = get_run_at(from_json(record["run"], where=f"{workdir}, step {step}"), step)
     if line := describe_other_run(workdir, record):
@@ -167,7 +181,7 @@ def open_trained(
             f"(fingerprint {encoding.fingerprint}, recorded {recorded}); put the right one back"
         )
     check_encoding_size(workdir, run.model, encoding)
-    return Trained(workdir, run, step, params, encoding)
+    return Trained(workdir, run, step, params, encoding, parameters)
 
 
 def check_encoding_size(workdir: Workdir, model: Any, encoding: Vocabulary | ImageEncoding) -> None:
@@ -184,7 +198,9 @@ def check_encoding_size(workdir: Workdir, model: Any, encoding: Vocabulary | Ima
         )
 
 
-def open_placed(workdir: epath.PathLike, step: int | None = None) -> tuple[Trained, Mesh]:
+def open_placed(
+    workdir: epath.PathLike, step: int | None = None, parameters: str | None = None
+) -> tuple[Trained, Mesh]:
     """Return a checkpoint as `open_trained`, with its parameters on the run's mesh, and the mesh.
 
     Damaged checkpoints are reported on the standard error.
@@ -198,6 +214,7 @@ def open_placed(workdir: epath.PathLike, step: int | None = None) -> tuple[Train
     trained = open_trained(
         workdir,
         step,
+        parameters,
         lambda text: print(text, file=sys.stderr),
         lambda path, shape: make_param_sharding(path, shape, mesh),
     )

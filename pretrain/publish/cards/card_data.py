@@ -32,16 +32,20 @@ def describe_data(manifest: Mapping[str, Any] | None, store: str | None) -> str:
     return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
 
 
-def format_scores(rows: Sequence[Mapping[str, Any]], step: int) -> str:
-    """Return a table of the last evaluation on the held-out part."""
-    rows = [row for row in rows if "heldout_loss" in row]
+def format_scores(rows: Sequence[Mapping[str, Any]], step: int, parameters: str = "raw") -> str:
+    """Return a table of the last evaluation on the held-out part.
+
+    parameters: the scores of which: "raw", or "ema", their moving average.
+    """
+    start = "heldout_ema/" if parameters == "ema" else "heldout_"
+    rows = [row for row in rows if f"{start}loss" in row]
     if not rows:
         return "None was made during training."
     row = rows[-1]
     scores = {
-        name.removeprefix("heldout_"): value
+        name.removeprefix(start): value
         for name, value in row.items()
-        if name.startswith("heldout_")
+        if name.startswith(start) and (parameters == "ema") == name.startswith("heldout_ema/")
     }
     shown = _shorten_score_names(scores)
     later = "" if row["step"] == step else f" (these weights are of step {step:,})"

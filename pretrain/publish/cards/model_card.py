@@ -47,6 +47,8 @@ class TrainedModel(Protocol):
     @property
     def encoding(self) -> Vocabulary | ImageEncoding: ...
     @property
+    def parameters(self) -> str: ...
+    @property
     def vocabulary(self) -> Vocabulary: ...
     def read_metrics(self) -> list[dict[str, Any]]: ...
     def read_origin(self) -> Any: ...
@@ -71,7 +73,8 @@ def make_card(trained: TrainedModel, dtype: str = "float32", place: str = "FOLDE
         "---\nlibrary_name: transformers\n"
         f"pipeline_tag: {find_task(run.model)}\ntags: [{family.tokenizer_name}]\n"
         f"{_name_base_model(trained)}---",
-        f"# A {format_size(size)} {family.title}\n\n{_describe_origin(trained)}",
+        f"# A {format_size(size)} {family.title}\n\n{_describe_origin(trained)}"
+        + _describe_average(trained),
         "\n".join(
             [
                 "| | |",
@@ -82,7 +85,8 @@ def make_card(trained: TrainedModel, dtype: str = "float32", place: str = "FOLDE
                 ),
             ]
         ),
-        "## Evaluation\n\n" + format_scores(trained.read_metrics(), trained.step),
+        "## Evaluation\n\n"
+        + format_scores(trained.read_metrics(), trained.step, trained.parameters),
         "## Use\n\n```python\n"
         + "\n".join(make_loading_lines(run, trained.encoding, place))
         + "\n```",
@@ -202,6 +206,14 @@ def _describe_origin(trained: TrainedModel) -> str:
         else "not trained any further here"
     )
     return f"{start}; {more}."
+
+
+def _describe_average(trained: TrainedModel) -> str:
+    """Return a sentence on weights that are an average, or ""."""
+    if trained.parameters == "raw":
+        return ""
+    decay = trained.run.train.ema_decay
+    return f" The weights are the moving average of the trained parameters (decay {decay:g})."
 
 
 def _list_facts(

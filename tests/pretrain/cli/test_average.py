@@ -145,8 +145,8 @@ def test_invalid_averages_are_refused(trained, tmp_path, capsys):
 def test_a_checkpoint_that_is_not_finite_is_not_averaged(trained, tmp_path, monkeypatch):
     opened = trained_module.open_trained
 
-    def open_ruined(workdir, step):
-        trained = opened(workdir, step)
+    def open_ruined(workdir, step, parameters):
+        trained = opened(workdir, step, parameters)
         is_ruined = step == 6
         return dataclasses.replace(
             trained, params=jax.tree.map(lambda x: x * np.nan if is_ruined else x, trained.params)

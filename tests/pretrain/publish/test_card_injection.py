@@ -48,6 +48,7 @@ def make_trained(hostile):
         run=Run(model=model, data=Data(objective=Classification(length=16), store=hostile)),
         step=3,
         params={},
+        parameters="raw",
         encoding=vocabulary,
         vocabulary=vocabulary,
         read_metrics=lambda: [{"step": 3, "heldout_loss": 1.0, f"heldout_{hostile}": 2.0}],

@@ -306,7 +306,7 @@ def test_the_score_that_chooses_the_step_is_drawn_and_reported_at_its_best(tmp_p
     assert describe_best_step({10: {"heldout_loss": 0.3}}, "f1") is None
     # A loss may have several accuracies: one is drawn with the loss, the others separately.
     keys = ("masked_lm_accuracy", "next_sentence_accuracy", "heldout_masked_lm_accuracy")
-    assert [curve[2:] for curve in list_curves([{"step": 1} | dict.fromkeys(keys, 0.5)])] == [
+    assert [curve[2:4] for curve in list_curves([{"step": 1} | dict.fromkeys(keys, 0.5)])] == [
         (keys[0], keys[2]),
         (keys[1], None),
     ]

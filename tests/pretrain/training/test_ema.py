@@ -2,27 +2,37 @@
 a restart, and is used on request.
 """
 
+import contextlib
 import dataclasses
 import functools
+import io
 import json
 
 import jax
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
+from safetensors.numpy import load_file
 
 from data.vocabulary.load import load_vocabulary
 from models import build
+from pretrain import api
 from pretrain.__main__ import main
 from pretrain.cli.average import average_checkpoints
 from pretrain.config import Evaluate, Mesh
-from pretrain.mesh.sharding import make_mesh, make_state_shardings
+from pretrain.convert.read_write import write_model
+from pretrain.mesh.sharding import make_mesh, make_param_sharding, make_state_shardings
+from pretrain.reporting.curves import list_curves
+from pretrain.reporting.run_report import make_curves
+from pretrain.training import evaluation
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import allow_promotion, make_run_optimizer
 from pretrain.training.optimizers.ema import get_ema_params, track_ema
 from pretrain.training.state import init_state
 from pretrain.workdir.metrics_file import read_metrics
 from pretrain.workdir.read_params import restore_params
+from pretrain.workdir.trained import open_trained
 
 DECAY = 0.25  # from the third update on: (1 + t) / (10 + t) is 2 / 11, then 3 / 12
 
@@ -82,15 +92,30 @@ def test_it_is_sharded_as_the_parameters_are(runs):
 
 
 WORDS = [f"train.ema_decay={DECAY}", "train.steps=4", "checkpoint.every=1", "evaluate.every=4"]
+# With it the average is the second of a pair in the optimizer's state.
+NORMS = ["guard.norm_factor=100"]
 
 
 @pytest.fixture(scope="module")
-def run(configs, tmp_path_factory):
-    """Return a workdir with the checkpoints of 4 steps."""
+def trained(configs, tmp_path_factory):
+    """Return a workdir with the checkpoints of 4 steps, what was printed, and its programs."""
     workdir = tmp_path_factory.mktemp("ema") / "run"
     words = ["train", str(configs["bert"]), "--workdir", str(workdir), *WORDS]
-    assert main(words) == 0
-    return workdir
+    make, programs = evaluation.make_evaluation_step, []
+
+    def make_step(*args, **options):
+        programs.append(make(*args, **options))
+        return programs[-1]
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as lines:
+        patch.setattr(evaluation, "make_evaluation_step", make_step)
+        assert main([*words, *NORMS, "evaluate.ema=true"]) == 0
+    return workdir, lines.getvalue(), programs
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return trained[0]
 
 
 def read_mean(run, folder, step):
@@ -108,8 +133,9 @@ def test_a_run_keeps_it(run, tmp_path):
 
 def test_it_goes_on_after_a_restart_to_the_same_bits(run, configs, tmp_path):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), *WORDS]
-    assert main([*words, "train.stop_at_step=2", "evaluate.every=0"]) == 0
-    assert main([*words, "evaluate.every=0"]) == 0
+    words += [*NORMS, "evaluate.every=0"]
+    assert main([*words, "train.stop_at_step=2"]) == 0
+    assert main(words) == 0
     (tmp_path / "a").mkdir()
     jax.tree.map(
         np.testing.assert_array_equal,
@@ -137,9 +163,79 @@ def test_it_is_evaluated_and_exported_as_what_it_is(run, tmp_path, capsys):
     assert "moving averages of the parameters (decay 0.25) in the checkpoints of steps 4" in card
 
 
+def read_scored(run):
+    (row,) = (row for row in read_metrics(run / "metrics.jsonl") if "heldout_loss" in row)
+    return row
+
+
+def test_a_run_scores_both_and_compiles_once(trained, capsys):
+    run, printed, programs = trained
+    row, found = read_scored(run), {}
+    for parameters in ("raw", "ema"):
+        words = ["evaluate", "--workdir", str(run), "--parameters", parameters, "--json"]
+        assert main(words) == 0
+        found[parameters] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["raw"]["loss"] != found["ema"]["loss"]
+    names = {key.removeprefix("heldout_ema/") for key in row if key.startswith("heldout_ema/")}
+    assert {"loss", "perplexity", "rows"} <= names
+    for start, scores in (("heldout_", found["raw"]), ("heldout_ema/", found["ema"])):
+        for name in names:
+            assert row[start + name] == pytest.approx(scores[name], rel=1e-6)
+    assert f", ema/loss {found['ema']['loss']:.4g}" in printed
+    assert sum(program._cache_size() for program in programs) == 1
+
+
+def test_both_have_a_curve(run, tmp_path):
+    rows = read_metrics(run / "metrics.jsonl")
+    (loss,) = (curve for curve in list_curves(rows) if curve.label == "loss (nats)")
+    assert loss[2:] == ("loss", "heldout_loss", "heldout_ema/loss")
+    assert not [curve for curve in list_curves(rows) if "ema" in curve.label]
+    (curve,) = (curve for curve in make_curves(rows) if curve["label"] == "loss (nats)")
+    assert curve["ema"][::3] == [[4], [read_scored(run)["heldout_ema/loss"]]]
+
+
+def test_an_export_has_the_bits_of_the_average(run, tmp_path):
+    """Orbax alone reads the optimizer's state, and the exported tensors are the average in it."""
+    saved = ocp.StandardCheckpointer().restore(run / "checkpoints" / "4" / "optimizer")
+    ema = saved[1]["ema"]
+    words = ["export", "--workdir", str(run), "--parameters", "ema"]
+    assert main([*words, "--output", str(tmp_path / "hf")]) == 0
+    opened = api.load(run, parameters="ema")
+    api.export(opened, tmp_path / "again")
+    write_model(tmp_path / "expected", opened.run.model, ema, opened.encoding)
+    expected, found, again = (
+        load_file(tmp_path / name / "model.safetensors") for name in ("expected", "hf", "again")
+    )
+    assert found.keys() == expected.keys() == again.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor)
+        np.testing.assert_array_equal(again[name], tensor)
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert "The weights are the moving average of the trained parameters (decay 0.25)." in card
+    assert f"| loss | {read_scored(run)['heldout_ema/loss']:.5g} |" in card
+
+
+def test_it_is_opened_sharded(run):
+    mesh = make_mesh(Mesh(1, 4, 2))
+    place = functools.partial(make_param_sharding, mesh=mesh)
+    whole, sharded = (
+        open_trained(run, 4, "ema", choose_sharding=choose).params for choose in (None, place)
+    )
+    assert any(not leaf.is_fully_replicated for leaf in jax.tree.leaves(sharded))
+    jax.tree.map(np.testing.assert_array_equal, whole, sharded)
+
+
+def test_a_loaded_checkpoint_keeps_its_parameters(run):
+    with pytest.raises(ValueError, match="the loaded checkpoint has the ema ones"):
+        api.load(api.load(run, parameters="ema"), parameters="raw")
+    with pytest.raises(ValueError, match="--parameters best: must be raw or ema"):
+        api.load(run, parameters="best")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["evaluate.ema=true"], "evaluate.ema=true: the run keeps no moving average"),
         (["train.ema_decay=0.99999999"], "must be at least 0 and below 1 in float32"),
         (["train.ema_decay=1"], "Train.ema_decay is 1.0; it must be at least 0 and below 1"),
         (["train.ema_decay=-0.1"], "Train.ema_decay is -0.1; it must be at least 0 and below 1"),
@@ -160,6 +256,12 @@ def test_a_run_without_a_moving_average_has_none(run, configs, tmp_path, capsys)
     assert main([*words, "--output", str(tmp_path / "v")]) == 2
     assert "maintains no moving average of its parameters" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
-    changed = ["train", str(configs["bert"]), "--workdir", str(run), *WORDS, "train.ema_decay=0.5"]
+    asked = ["--workdir", str(tmp_path / "plain"), "--parameters", "ema"]
+    for words in (["evaluate"], ["predict", "[MASK]"], ["export", "--output", str(tmp_path / "v")]):
+        assert main([*words, *asked]) == 2
+        assert "train with train.ema_decay, or use the parameters" in capsys.readouterr().err
+    assert not (tmp_path / "v").exists()
+    changed = ["train", str(configs["bert"]), "--workdir", str(run), *WORDS, *NORMS]
+    changed += ["evaluate.ema=true", "train.ema_decay=0.5"]
     assert main(changed) == 2
     assert "train.ema_decay: 0.25 -> 0.5" in capsys.readouterr().err
