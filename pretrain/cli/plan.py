@@ -201,6 +201,11 @@ def format_plan(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
             f"{facts['interconnect_bytes_per_step'] / GIB:.3f} GiB sent, per chip and step"
         )
         yield from format_exchanges(facts["collectives"])
+        if sent := facts["muon_bytes_per_step"]:
+            yield (
+                f"muon         sends {sent / GIB:.4f} GiB of these, because it orthogonalizes "
+                "whole matrices; AdamW would not"
+            )
     for path in facts.get("gathered_against_the_rules", ()):
         yield f"WARNING      {path} is sharded over `model` but gathered over it"
     for warning in facts["warnings"]:

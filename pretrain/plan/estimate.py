@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from pretrain.plan.roofline import compute_roofline
 from pretrain.plan.work import Work, count_work
 from pretrain.training import flops
 from pretrain.training.memory.memory_estimate import count_held_bytes
+from pretrain.training.optimizers.muon import SCOPE as MUON_SCOPE
 from pretrain.training.phase_programs import check_batches, find_shapes, make_fitting_programs
 from pretrain.training.program import Program, check_batch, make_program
 
@@ -221,9 +223,19 @@ def describe_exchanges(
     sent_bytes = sum(exchange.sent_bytes * exchange.count for exchange in exchanges)
     return {
         "interconnect_bytes_per_step": sent_bytes,
+        "muon_bytes_per_step": count_muon_bytes(exchanges),
         "collectives": [describe_collective(exchange) for exchange in exchanges],
         "gathered_against_the_rules": find_unexpected_gathers(exchanges, program, mesh),
     }
+
+
+def count_muon_bytes(exchanges: Sequence[Collective]) -> float:
+    """Return the bytes that each chip sends in a step because Muon needs whole matrices."""
+    return sum(
+        exchange.sent_bytes * exchange.count
+        for exchange in exchanges
+        if re.search(rf"\b{MUON_SCOPE}/", exchange.source)
+    )
 
 
 def describe_collective(collective: Collective) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from pretrain.training.optimizers.transforms import (
 )
 from pretrain.training.schedules import Schedule
 
+SCOPE = "muon"  # of the operations on matrices, by which a plan finds their exchanges
+
 
 def build(config: Muon, learning_rate: Schedule) -> optax.GradientTransformation:
     """Return the optax transformation of a `Muon` configuration.
@@ -52,6 +54,7 @@ def build(config: Muon, learning_rate: Schedule) -> optax.GradientTransformation
         weight_decay=find_weight_decay(config),
         mask=make_weight_decay_mask,
     )
+    muon = muon._replace(update=jax.named_scope(SCOPE)(muon.update))
     return optax.chain(
         clip_by_global_norm(config.max_grad_norm),
         optax.partition({"muon": muon, "adam": adam}, label_params),

@@ -16,12 +16,13 @@ import jax
 import numpy as np
 import pytest
 
+from pretrain.cli.plan import format_facts
 from pretrain.config import Mesh, load
 from pretrain.host.extras import how_to_install
 from pretrain.mesh.sharding import make_mesh
 from pretrain.plan import topology as machines
 from pretrain.plan.collectives import Collective
-from pretrain.plan.estimate import estimate_6nd
+from pretrain.plan.estimate import estimate_6nd, plan_run
 from pretrain.plan.roofline import (
     compute_exchange_seconds,
     compute_link_rate,
@@ -325,6 +326,32 @@ def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(roo
     alone = plan("bert_tiny", "mesh.data=1", "--mesh", "1")
     assert alone["collectives"] == [] and alone["flops_per_step"] == facts["flops_per_step"]
     assert 3 < alone["bytes_per_chip"]["parameters"] / total <= 4
+
+
+def test_a_plan_says_what_muon_gathers():
+    """AdamW sends as much less; where each device has whole matrices, Muon sends nothing more."""
+    machine = Machine("fake", jax.devices()[:4])
+    small = [
+        "model.depth=1",
+        "model.width=32",
+        "model.mlp=64",
+        "model.vocab=128",
+        "data.batch_size=4",
+    ]
+
+    def plan(*words):
+        run = load("bert_tiny", [*small, *words])
+        facts = plan_run(run, machine, evaluation=False)
+        return facts, "\n".join(format_facts("bert_tiny", run, facts))
+
+    over = ("mesh.data=1", "mesh.fsdp=4")
+    (muon, text), (adamw, other) = (plan(f"optimizer={name}", *over) for name in ("muon", "adamw"))
+    sent = muon["muon_bytes_per_step"]
+    least = muon["interconnect_bytes_per_step"] - adamw["interconnect_bytes_per_step"]
+    assert sent == pytest.approx(least, rel=0.01) and sent > 2e5
+    assert f"muon         sends {sent / 2**30:.4f} GiB of these" in text
+    assert adamw["muon_bytes_per_step"] == 0 and "muon" not in other
+    assert plan("optimizer=muon", "mesh.data=4")[0]["muon_bytes_per_step"] == 0
 
 
 def test_the_usual_estimate_counts_tokens_and_patches_of_images():

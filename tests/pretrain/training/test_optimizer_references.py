@@ -244,3 +244,18 @@ def test_an_optimizer_is_the_same_on_a_mesh(kind):
     for path, leaf in placed.items():
         moved = np.abs(expected[path] - weights[path]).max()
         np.testing.assert_allclose(leaf, expected[path], atol=1e-5 * moved, err_msg=path)
+
+
+@pytest.mark.held_by("Lion", "Muon")
+@pytest.mark.parametrize("kind", typing.get_args(schema.Optimizer), ids=lambda kind: kind.__name__)
+def test_an_optimizer_is_the_same_on_a_stack_of_layers(kind):
+    """Five updates of layers of different sizes, scanned and not."""
+    rng = np.random.default_rng(0)
+    weights, gradients = draw(rng), [draw(rng, step) for step in range(5)]
+    optimizer = make_optimizer(kind(warmup_steps=0, learning_rate=0.1), STEPS)
+    scanned = unroll(train(optimizer, weights, gradients))
+    layers = train(optimizer, unroll(weights), [unroll(grads) for grads in gradients])
+    assert scanned.keys() == layers.keys()
+    for path, leaf in scanned.items():
+        moved = np.abs(layers[path] - unroll(weights)[path]).max()
+        np.testing.assert_allclose(leaf, layers[path], atol=1e-5 * moved, err_msg=path)
