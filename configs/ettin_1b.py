@@ -8,8 +8,9 @@ of 7,999 raises it to 160,000.
         --vocab-size 50368 --output corpus
     python -m pretrain train ettin_1b --workdir runs/ettin_1b data.store=corpus
 
-CORPUS is a folder of text. The authors use StableAdamW, raise the batch from a small one, and do
-not pack rows; this run has AdamW, one batch size, and packed rows. Not run.
+CORPUS is a folder of text. The authors use StableAdamW and do not pack rows; this run has AdamW and
+packed rows. They raise the batch from 24 rows over 3 B tokens; data.batch_ramp.start=144
+data.batch_ramp.tokens=3e9 does so in 31 sizes. Not run.
 """
 
 from data.config import Data

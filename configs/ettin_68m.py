@@ -8,8 +8,9 @@ of 7,999 raises it to 160,000.
         --vocab-size 50368 --output corpus
     python -m pretrain train ettin_68m --workdir runs/ettin_68m data.store=corpus
 
-CORPUS is a folder of text. The authors use StableAdamW, raise the batch from a small one, and do
-not pack rows; this run has AdamW, one batch size, and packed rows. Not run.
+CORPUS is a folder of text. The authors use StableAdamW and do not pack rows; this run has AdamW and
+packed rows. They raise the batch over 75 B tokens, as data.batch_ramp.start=96
+data.batch_ramp.tokens=75e9 does. Not run.
 """
 
 from data.config import Data

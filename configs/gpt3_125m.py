@@ -1,8 +1,8 @@
 """GPT-3 Small, 125 M (Brown et al. 2020).
 
 0.5 M tokens a step, 300 B in total (tables 2.1 and D.1). The learning rate warms up over 375 M
-tokens and decays to a tenth by 260 B (appendix B). Not implemented: the paper's batch-size ramp
-over the first 4 to 12 B tokens.
+tokens and decays to a tenth by 260 B (appendix B). The paper's ramp of the batch from 32,768 tokens
+over the first 4 B is `data.batch_ramp.start=16 data.batch_ramp.tokens=4e9`.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_125m --workdir runs/gpt3_125m data.store=text

@@ -6,6 +6,7 @@ from typing import Literal
 from data.mixed import Mixed
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.objective import Objective
+from data.rows.ramp import CONSTANT, FULL_BATCH, BatchRamp, Ramp
 
 DEFAULT_OBJECTIVE = MaskedLm()
 
@@ -18,8 +19,13 @@ class Data:
     # What the model learns; its class builds the batches.
     objective: Objective | Mixed = DEFAULT_OBJECTIVE
     batch_size: int = 32  # [rows] Global batch, over all hosts.
+    # Smaller batches at the start of the run, or of the phase that sets it.
+    batch_ramp: BatchRamp = FULL_BATCH
     # Share of each source, in the manifest's order; (): the manifest's shares.
     rates: tuple[float, ...] = ()
+    # Power of the shares: 1 leaves them, below 1 lifts small sources, 0 makes all equal.
+    temperature: float = 1.0
+    temperature_ramp: Ramp = CONSTANT  # Change of `temperature` over the steps, in 16 stairs.
     # [threads] CPU threads per host that build batches. They take turns, so more help only if
     # reading the store is slow.
     threads: int = 1
@@ -37,6 +43,8 @@ def check_data(data: Data, seed: int) -> None:
     for name in ("batch_size", "threads", "prefetch"):
         if getattr(data, name) < 1:
             raise ValueError(f"data.{name}={getattr(data, name)}: 1 or more")
+    if not 0 <= data.temperature <= 100:
+        raise ValueError(f"data.temperature={data.temperature:g}: from 0 to 100")
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed {seed}: from 0 to 2^63 - 1")
 

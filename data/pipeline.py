@@ -34,6 +34,7 @@ from data.store.split import Split
 
 # What only some runs need: rows that continue each other.
 Lanes = call_later("data.rows.lanes:Lanes")
+restart_rows = call_later("data.rows.lanes:restart_rows")
 
 ORDER_BLOCK = 4096  # positions of the order that are looked up together
 
@@ -94,13 +95,19 @@ class Stream:
         """{"": this stream}, as a mixture has {part: its stream}."""
         return {"": self}
 
+    def find_rates(self) -> tuple[list[float], list[str]]:
+        """Return the rate of each source, its share to the power of the temperature; its name."""
+        shares, names = self.data.rates, [part.name for part in self.sources]
+        shares = shares or [part.rate for part in self.sources]
+        check_rates(shares, names)
+        return [share and share**self.data.temperature for share in shares], names
+
     @functools.cached_property
     def lane_order(self) -> Any:
         """The `Lanes` of rows in training; None for shuffled rows."""
         if self.order != "lanes":
             return None
-        rates = self.data.rates or [part.rate for part in self.sources]
-        names = [part.name for part in self.sources]
+        rates, names = self.find_rates()
         try:
             return Lanes(rates, self.table.whole_S, self.data.batch_size, names)
         except ValueError as error:
@@ -109,10 +116,9 @@ class Stream:
     @functools.cached_property
     def source_mixture(self) -> Mixture | None:
         """The order of the sources in training; None for a single source."""
-        rates = self.data.rates or [part.rate for part in self.sources]
-        names = [part.name for part in self.sources]
-        check_rates(rates, names)
-        if self.data.rates:  # not a store's own, its sizes: a tiny source has a row a block
+        rates, names = self.find_rates()
+        # A store's own rates are its sizes: a tiny source has a row a block.
+        if self.data.rates or self.data.temperature != 1:
             check_least_share(rates, names)
         short = getattr(self.table, "short", ())
         for name, rate, rows in zip(names, rates, self.rows_S):
@@ -160,7 +166,7 @@ class Stream:
         rates = self.compute_rates(np.arange(step, step + number), hi - lo)
         batch = self.build(row_B, key_B, *rates)
         if self.objective.zero_state_rate:
-            order.restart_rows(self.objective, batch, key_B)
+            restart_rows(self.objective, batch, key_B)
         return batch
 
     def compute_rates(self, step_N: np.ndarray, rows: int) -> tuple[np.ndarray, ...]:

@@ -21,8 +21,9 @@ from data.config import Data as Data  # for configuration files, as the sections
 from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, check_scheme, is_remote
 from data.members import call_later
+from data.rows.ramp import FULL_BATCH
 from pretrain.host.command import PROGRAM, explain_missing_module
-from pretrain.run import SECTION_CLASSES, Run, validate_run
+from pretrain.run import SECTION_CLASSES, Run, list_ramps, validate_run
 from pretrain.settings import Adafactor as Adafactor
 from pretrain.settings import AdamW as AdamW
 from pretrain.settings import Checkpoint as Checkpoint
@@ -55,7 +56,7 @@ FORMAT = 3
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 
-# What only a run with phases needs.
+# What only a run with phases or ramps needs.
 set_phases, set_length, resolve_phases = (
     call_later(f"pretrain.phases:{name}") for name in ("set_phases", "set_length", "resolve_phases")
 )
@@ -79,7 +80,7 @@ def load(name: str | pathlib.Path, overrides: Sequence[str] = ()) -> Run:
     run = read_json(path) if path.suffix == ".json" else _execute_file(path)
     run = override_run(run, overrides)
     validate_run(run)
-    if run.phases:
+    if run.phases or run.data.batch_ramp != FULL_BATCH or list_ramps(run):
         resolve_phases(run)
     return run
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from data.mixed import count_positions
 from data.mixed_stream import MixedStream, continue_rows, open_stream
 from data.pipeline import Stream
 from data.source import Source
-from pretrain.run import Run, validate_run
+from pretrain.run import Run, list_ramps, validate_run
 from pretrain.settings import Phase
 from pretrain.settings.overrides import (
     ConfigError,
@@ -26,24 +27,29 @@ from pretrain.settings.overrides import (
     parse_override,
     parse_value,
 )
+from pretrain.stairs import check_ends, count_all_decays, list_stairs, place_ramps
 
 LENGTHS = ("steps", "tokens")
 PHASE_NAME = re.compile(r"[a-z][a-z0-9_]*")
 # What a phase can change: these keys, and those below a section whose name ends with a dot. The
 # parameters and the optimizer's state pass from phase to phase, so their shapes must stay.
 OVERRIDABLE = (
-    *("data.batch_size", "data.objective", "data.objective.", "data.rates"),
+    *("data.batch_size", "data.batch_ramp", "data.batch_ramp.", "data.objective"),
+    *("data.objective.", "data.rates", "data.temperature", "data.temperature_ramp"),
+    "data.temperature_ramp.",
     *("model.", "optimizer.", "train.label_smoothing", "train.microbatches"),
 )
 SECTIONS = tuple(dict.fromkeys(key.partition(".")[0] for key in OVERRIDABLE))
 
 
 class PhaseRun(NamedTuple):
-    """A phase that trains the steps start + 1 to stop.
+    """A phase, or a stair of one, that trains the steps start + 1 to stop.
 
     Attributes:
-      run: the settings that hold in it; `train.steps` is its own length.
-      rows_before: [rows] read by the phases before it.
+      run: the settings that hold in it; `train.steps` is the length of the whole phase.
+      rows_before: [rows] read before it.
+      begin: the steps before the phase.
+      changes: settings of the stair, as `path=value`.
     """
 
     name: str
@@ -51,6 +57,8 @@ class PhaseRun(NamedTuple):
     stop: int
     run: Run
     rows_before: int
+    begin: int = 0
+    changes: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -67,6 +75,12 @@ class PhaseRun(NamedTuple):
         """The positions of a batch, padding included."""
         return count_positions(self.run.data.objective, self.run.data.batch_size)
 
+    @property
+    def place(self) -> str:
+        """What errors call it; "" for a run without phases and stairs."""
+        stair = f"the stair of {' and '.join(self.changes)}" if self.changes else ""
+        return ", ".join(filter(None, (self.name and f"phases.{self.name}", stair)))
+
 
 # ---- the phases of a run -----------------------------------------------------
 
@@ -74,31 +88,52 @@ class PhaseRun(NamedTuple):
 def resolve_phases(run: Run) -> tuple[PhaseRun, ...]:
     """Return the phases of a run in order, each with its steps and its settings.
 
+    A phase whose batch or temperature is ramped is one for each stair.
+
     Raises:
       ConfigError: the settings of a phase are invalid, or a phase cannot change them.
     """
     phases = lay_out_phases(run)
-    for phase in phases if run.phases else ():
-        with name_phase(phase.name):
+    for phase in phases if phases[0].run is not run else ():
+        with name_place(phase.place):
             validate_run(phase.run)
     return phases
 
 
 def lay_out_phases(run: Run) -> tuple[PhaseRun, ...]:
     """Return the phases of a run as `resolve_phases`, without the checks between sections."""
-    if not run.phases:
-        return (PhaseRun("", 0, run.train.steps, run, 0),)
     names = [phase.name for phase in run.phases]
     if repeated := next((name for i, name in enumerate(names) if name in names[:i]), None):
         raise ConfigError(f"phases: two are called {repeated}")
-    phases, start, rows = [], 0, 0
-    for phase in run.phases:
-        check_phase(phase)
-        with name_phase(phase.name):
-            own = apply_phase(run, phase)
-            phases.append(PhaseRun(phase.name, start, start + own.train.steps, own, rows))
-        start, rows = phases[-1].stop, rows + phases[-1].rows
-    return tuple(phases)
+    phases: list[PhaseRun] = []
+    for phase in run.phases or (Phase("", run.train.steps),):
+        with name_place(f"phases.{phase.name}" if phase.name else ""):
+            phases += climb_phase(run, phase, phases[-1] if phases else None)
+    check_ends(run, list_ramps(run), 0, phases[-1].stop)
+    if len(phases) == 1 and not run.phases and not phases[0].changes:
+        return (PhaseRun("", 0, run.train.steps, run, 0),)
+    runs = count_all_decays([phase.run for phase in phases])
+    return tuple(phase._replace(run=own) for phase, own in zip(phases, runs))
+
+
+def climb_phase(run: Run, phase: Phase, before: PhaseRun | None) -> list[PhaseRun]:
+    """Return the stairs of a phase that follows `before`; a phase without ramps is one."""
+    start, rows = (before.stop, before.rows_before + before.rows) if before else (0, 0)
+    own, keys = apply_phase(run, phase) if phase.name else (run, ())
+    own = place_ramps(own, keys, start)
+    stairs = list_stairs(own.data, start, phase.steps, phase.tokens)
+    steps = sum(stair.steps for stair in stairs)
+    check_ends(own, keys, start, start + steps)
+    own = dataclasses.replace(
+        own, train=dataclasses.replace(own.train, steps=steps, stop_at_step=0)
+    )
+    found, stop = [], start
+    for stair in stairs:
+        first, stop = stop, stop + stair.steps
+        settings = dataclasses.replace(own, data=stair.data)
+        found.append(PhaseRun(phase.name, first, stop, settings, rows, start, stair.changes))
+        rows += found[-1].rows
+    return found
 
 
 def check_phase(phase: Phase) -> None:
@@ -119,17 +154,14 @@ def check_phase(phase: Phase) -> None:
         raise ConfigError(f"{key} has no length: set {key}.steps or {key}.tokens")
 
 
-def apply_phase(run: Run, phase: Phase) -> Run:
-    """Return the settings of a run that hold in one of its phases; `train.steps` is its length."""
+def apply_phase(run: Run, phase: Phase) -> tuple[Run, list[str]]:
+    """Return the settings of a run that hold in one of its phases, and the keys that it sets."""
+    check_phase(phase)
     overrides = [parse_phase_override(phase.name, argument) for argument in phase.overrides]
     own = apply_overrides(dataclasses.replace(run, phases=()), overrides)
     for override in overrides:
         check_overridable(override)
-    steps = phase.steps
-    if phase.tokens:
-        steps = -(-phase.tokens // count_positions(own.data.objective, own.data.batch_size))
-    train = dataclasses.replace(own.train, steps=steps, stop_at_step=0)
-    return dataclasses.replace(own, train=train)
+    return own, [".".join(override.names) for override in overrides]
 
 
 def parse_phase_override(name: str, argument: str) -> Override:
@@ -160,14 +192,14 @@ def check_overridable(override: Override) -> None:
 
 
 @contextlib.contextmanager
-def name_phase(name: str) -> Iterator[None]:
-    """Name the phase in a ConfigError or ValueError that is raised in this context."""
+def name_place(place: str) -> Iterator[None]:
+    """Begin a ConfigError or ValueError that is raised in this context with a phase's place."""
     try:
         yield
     except ValueError as error:
-        if not name or str(error).startswith(f"phases.{name}"):
+        if not place or str(error).startswith(place):
             raise
-        raise ConfigError(f"phases.{name}: {error}") from error
+        raise ConfigError(f"{place}: {error}") from error
 
 
 def find_phase(phases: Sequence[Any], step: int) -> Any:
@@ -177,9 +209,9 @@ def find_phase(phases: Sequence[Any], step: int) -> Any:
 
 def get_run_at(run: Run, step: int) -> Run:
     """Return the settings with which a checkpoint of `step` was trained; `train.steps` stays."""
-    if not run.phases:
-        return run
     own = find_phase(resolve_phases(run), max(step - 1, 0)).run
+    if own is run:
+        return run
     train = dataclasses.replace(
         own.train, steps=run.train.steps, stop_at_step=run.train.stop_at_step
     )
@@ -240,7 +272,8 @@ def set_length(run: Run, words: Iterable[Override], report: Callable[[str], None
     before, default = run.train.steps, type(run.train)().steps
     if before == total:
         return run
-    phases = ", ".join(f"{phase.name} {phase.steps:,}" for phase in lay_out_phases(run))
+    stops = {phase.name: (phase.begin, phase.stop) for phase in lay_out_phases(run)}
+    phases = ", ".join(f"{name} {stop - begin:,}" for name, (begin, stop) in stops.items())
     if any(word.key == "train.steps" for word in words):
         raise ConfigError(
             f"train.steps={before}: the phases have {total:,} steps together ({phases}); leave "
@@ -255,6 +288,14 @@ def set_length(run: Run, words: Iterable[Override], report: Callable[[str], None
 # ---- the rows of phases ------------------------------------------------------
 
 
+class OpenedOnce:
+    """A source that opens the rows of an objective once, for all stairs that read them."""
+
+    def __init__(self, source: Source) -> None:
+        """Open nothing yet."""
+        self.path, self.open_rows = source.path, functools.cache(source.open_rows)
+
+
 def open_streams(
     source: Source, phases: Sequence[PhaseRun], split: str, for_evaluation: bool = False
 ) -> list[Stream | MixedStream]:
@@ -264,11 +305,12 @@ def open_streams(
       ValueError: the settings of a phase do not fit the source.
     """
     streams: list[Stream | MixedStream] = []
+    rows: Any = OpenedOnce(source)
     for phase in phases:
         seed = phase.run.train.seed
-        with name_phase(phase.name):
+        with name_place(phase.place):
             stream = open_stream(
-                source, phase.run.data, split=split, seed=seed, for_evaluation=for_evaluation
+                rows, phase.run.data, split=split, seed=seed, for_evaluation=for_evaluation
             )
             if streams and split == "train":
                 continue_rows(stream, streams[-1], phase.start)

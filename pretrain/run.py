@@ -8,7 +8,7 @@ from data.config import Data
 from data.members import call_later
 from data.mixed import Mixed, split_objective
 from data.objectives import CLASSES
-from data.rows.ramp import Ramp
+from data.rows.ramp import FULL_BATCH, Ramp
 from models.config.base import Config, ImageConfig, ModelConfig, PatchConfig
 from models.config.heads import (
     ChoiceConfig,
@@ -30,6 +30,7 @@ from pretrain.settings import (
     Train,
 )
 from pretrain.settings.fields import list_sections
+from pretrain.settings.optimizers import WeightDecay
 from pretrain.settings.overrides import ConfigError
 
 check_fine_tuning = call_later("pretrain.families.fine_tuning:check_fine_tuning")
@@ -65,6 +66,17 @@ class Run:
     phases: tuple[Phase, ...] = ()  # The phases of training, in order; (): one with these settings.
 
 
+def list_ramps(run: Run) -> dict[str, Ramp]:
+    """Return {key: ramp} of the settings of a run that change over the steps, but for the batch."""
+    ramps = {"data.temperature_ramp": run.data.temperature_ramp}
+    for name, objective in split_objective(run.data.objective).items():
+        part = f"parts.{name}.objective." if name else ""
+        ramps[f"data.objective.{part}mask_ramp"] = objective.mask_ramp
+    if isinstance(run.optimizer, WeightDecay):
+        ramps["optimizer.weight_decay_ramp"] = run.optimizer.weight_decay_ramp
+    return {key: ramp for key, ramp in ramps.items() if ramp and not ramp.is_constant}
+
+
 class SectionClasses(Mapping[str, type]):
     """{name in JSON and on the command line: class} of all classes in a run.
 
@@ -73,8 +85,7 @@ class SectionClasses(Mapping[str, type]):
 
     def __init__(self) -> None:
         """List the classes that are imported with `Run`."""
-        kinds = (*list_sections(Run, is_open=False), Ramp)
-        self.closed = {kind.__name__: kind for kind in kinds}
+        self.closed = {kind.__name__: kind for kind in list_sections(Run, is_open=False)}
 
     def __getitem__(self, name: str) -> type:
         """Return a class; raise KeyError for any other name."""
@@ -127,7 +138,7 @@ def validate_run(run: Run) -> None:
         )
     run.optimizer.check_length(run.train.steps)
     check_sizes(run.model, "model")
-    check_sizes(run.data, "data")
+    check_sizes(dataclasses.replace(run.data, batch_ramp=FULL_BATCH), "data")  # it counts tokens
     for objective in split_objective(run.data.objective).values():
         check_objective(run.model, objective)
     if isinstance(run.data.objective, Mixed):

@@ -53,6 +53,7 @@ BY_VERB = {
     "finetune": (f"train.steps={STEPS}", *SHORT),
 }
 PHASE_STEPS = re.compile(r"^(phases\.\w+\.steps=)\d+$")
+RAMP_END = re.compile(r"^(.*_ramp\.(?:last_step|steps)=)\d+$")
 trained: dict[str, list[str]] = {}  # {workdir: where its commands end, in their own words}
 
 
@@ -71,6 +72,7 @@ def list_small(config: str) -> tuple[str, ...]:
 def shrink(verb: str, words: list[str]) -> list[str]:
     """Return the arguments of a command with smaller sizes, appended so that they take precedence."""
     if verb in ("train", "distil"):
+        words = [RAMP_END.sub(r"\g<1>1", word) for word in words]  # within the steps below
         if "--profile" in words:
             words[words.index("--profile") + 1] = f"1:{STEPS}"
         end = " ".join(word for word in words if word.startswith(ENDS))

@@ -42,6 +42,7 @@ ORDER = {
     "pretrain": (
         *("pretrain.host", "pretrain.settings", "pretrain.families", "pretrain.run"),
         *(
+            "pretrain.stairs",
             "pretrain.phases",
             "pretrain.config",
             "pretrain.processes",

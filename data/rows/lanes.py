@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from data.rows import hashing
 from data.rows.mixture import apportion_places, check_rates
+from data.rows.tables import Batch
 
 
 class Lanes:
@@ -59,3 +61,20 @@ class Lanes:
         source = self.source_B[lane]
         round_, row = np.divmod(self.first_B[lane] + step, self.rows_S[source])
         return source, round_, row
+
+
+def restart_rows(objective: Any, batch: Batch, key_B: np.ndarray) -> None:
+    """Let some rows on lanes of a batch begin with a state of zeros, as training reads them.
+
+    From zeros, with which each text of a task begins, a model has a higher loss if its state was
+    not zeros again after its first step. Melis et al. (2018), section 4, restart with probability
+    0.01.
+
+    Args:
+      objective: its `zero_state_rate` is the probability.
+      batch: the rows; `is_continued` is changed in place.
+      key_B: the keys of their draws.
+    """
+    if "is_continued" in batch:
+        draw_B1 = hashing.draw_uniforms(hashing.derive_keys(key_B, hashing.ZERO_STATE), 1)
+        batch["is_continued"] &= draw_B1[:, 0] >= objective.zero_state_rate

@@ -1,4 +1,4 @@
-"""A setting of the data that changes over the steps of a run.
+"""A setting that changes over the steps of a run.
 
 Its value is a function of the step alone, so any host computes any step, and a resumed run goes on
 with the same bits.
@@ -46,4 +46,18 @@ class Ramp:
         return self.start + (end - self.start) * over
 
 
-CONSTANT = Ramp()
+@dataclass(frozen=True)
+class BatchRamp:
+    """The rise of the batch from a first size to its own, each size for as many steps.
+
+    With a length in tokens each size reads tokens in proportion to itself, as ModernBERT's warm-up
+    of the batch does (Warner et al. 2024, section 2.3). Each size compiles a program.
+    """
+
+    start: int | None = None  # [rows] First size; none: the batch has its own size at every step.
+    steps: int = 0  # [steps] Length, if `tokens` is 0.
+    tokens: int = 0  # [tokens] Length, padding included; each size ends with a whole step.
+    rise: int = 0  # [rows] What a size has more than the one before; 0: as many as `start`.
+
+
+CONSTANT, FULL_BATCH = Ramp(), BatchRamp()

@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"  {name:<28}{facts[f'{name}_parameters']:>20,}")
     names = ["tokens_per_step", "flops_per_token", "flops_per_step", "steps", "tokens", "flops"]
     unit = run.data.objective.unit
-    if run.phases:
+    if "phases" in facts:
         names = names[3:]
     elif facts["visible_flops_per_step"] != facts["flops_per_step"]:
         names.insert(3, "visible_flops_per_step")
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         number = f"{facts[name]:>20,.4g}" if facts[name] >= 1e9 else f"{facts[name]:>20,}"
         title = name.replace("tokens", unit).replace("token", unit[:-1]).replace("_", " ")
         print(f"  {title:<28}{number}")
-    if run.phases:
+    if "phases" in facts:
         print("\n" + "\n".join(format_phases(facts["phases"], unit)))
     print("\n" + "\n".join(format_tree(run)))
     print("\n`describe --fields` and docs/configuration.md explain each key.")
@@ -128,7 +128,7 @@ def format_phases(phases: Sequence[Mapping[str, Any]], unit: str) -> list[str]:
         numbers = [phase["start"] + 1, phase["steps"], phase["tokens_per_step"]]
         numbers += [phase["rows"], phase["tokens"]]
         texts = [f"{number:,}" for number in numbers] + [f"{phase['flops']:,.4g}"]
-        rows.append((phase["name"], *texts, " ".join(phase["overrides"])))
+        rows.append((phase["name"] or "run", *texts, " ".join(phase["overrides"])))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = [
         f"  {row[0]:<{widths[0]}}  "
@@ -210,8 +210,8 @@ def describe_run(run: Run) -> dict[str, Any]:
       `flops_per_step` of matmuls in the forward and the backward pass, without
       rematerialization, as the papers count them; `visible_flops_per_step`, the same without the
       pairs that causal masks and windows hide; `steps`; `tokens` and `flops` of the whole run;
-      `phases`, with the same of each phase, if the run has phases. Then the figures of a step are
-      of the first phase.
+      `phases`, with the same of each phase or stair, if the run has any. Then the figures of a step
+      are of the first one.
     """
     from functools import partial
 
@@ -254,17 +254,17 @@ def describe_run(run: Run) -> dict[str, Any]:
         "steps": run.train.last_step,
         "tokens": sum(count["tokens"] for count in counts),
         "flops": sum(count["flops"] for count in counts),
-    } | ({"phases": counts} if run.phases else {})
+    } | ({"phases": counts} if run.phases or len(counts) > 1 else {})
 
 
 def count_phases(run: Run) -> list[dict[str, Any]]:
-    """Return the steps, rows, tokens and FLOPs of each phase of a run, and what it changes."""
+    """Return steps, rows, tokens, FLOPs and changed settings of each phase or stair of a run."""
     from pretrain.phases import resolve_phases
-    from pretrain.training.flops import count_step_flops
+    from pretrain.training.flops import count_phase_flops
 
-    counts = []
-    overrides = [list(phase.overrides) for phase in run.phases] or [[]]
-    for phase, changes in zip(resolve_phases(run), overrides):
+    counts, phases = [], resolve_phases(run)
+    overrides = {phase.name: phase.overrides for phase in run.phases}
+    for phase, flops in zip(phases, count_phase_flops([phase.run for phase in phases])):
         steps = max(min(phase.stop, run.train.last_step) - phase.start, 0)
         counts.append(
             {
@@ -274,8 +274,8 @@ def count_phases(run: Run) -> list[dict[str, Any]]:
                 "tokens_per_step": phase.tokens_per_step,
                 "rows": steps * phase.run.data.batch_size,
                 "tokens": steps * phase.tokens_per_step,
-                "flops": steps * count_step_flops(phase.run).all_pairs,
-                "overrides": changes,
+                "flops": steps * flops.all_pairs,
+                "overrides": [*overrides.get(phase.name, ()), *phase.changes],
             }
         )
     return counts

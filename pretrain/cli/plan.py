@@ -82,8 +82,14 @@ def run(args: argparse.Namespace) -> int:
             "of simulated CPU devices"
         )
     check_flags(args)
-    if run.phases and args.search:
-        raise ConfigError("--search ranks plans of one phase: add phases=() and a phase's settings")
+    from pretrain.phases import resolve_phases
+
+    is_phased = resolve_phases(run)[0].run is not run
+    if is_phased and args.search:
+        raise ConfigError(
+            "--search ranks plans of constant settings: leave phases and ramps out (phases=(), "
+            "data.batch_ramp=BatchRamp), and give a phase's settings"
+        )
     from pretrain.plan import topology as machines
 
     machines.configure_environment()
@@ -102,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     if args.search:
         facts = {"search": search_variants(run, machine, print_progress, args.quick)}
     else:
-        make_plan = plan_phases if run.phases else plan_run
+        make_plan = plan_phases if is_phased else plan_run
         facts = make_plan(run, machine, price=args.price, quick=args.quick)
     if not args.json:
         print("\n".join(format_facts(args.config, run, facts)))
@@ -133,7 +139,8 @@ def format_facts(name: str, run: Run, facts: Mapping[str, Any]) -> Iterator[str]
         yield from format_plan(name, run, facts)
     else:
         for phase in facts["phases"]:
-            yield from format_plan(f"{name}, phase {phase['name']},", run, phase)
+            words = [phase["name"] and f"phase {phase['name']}", *phase["changes"]]
+            yield from format_plan(", ".join([name, *filter(None, words), ""]).strip(), run, phase)
         if "days_bound" in facts:
             cost = f", cost {facts['cost_bound']:,.0f}" if "cost_bound" in facts else ""
             yield (

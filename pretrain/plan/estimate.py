@@ -13,7 +13,7 @@ import jax
 from data.mixed import Mixed, count_positions, split_objective
 from models.config.base import ImageConfig
 from pretrain.mesh.sharding import MESH_AXES, find_dimension_names, format_path, make_mesh
-from pretrain.phases import name_phase, resolve_phases
+from pretrain.phases import name_place, resolve_phases
 from pretrain.plan.collectives import Collective
 from pretrain.plan.compile import CompiledProgram, compile_score, compile_update
 from pretrain.plan.floor import compute_floor, count_gradient_bytes
@@ -81,7 +81,7 @@ def plan_run(
 
 
 def plan_phases(run: Run, machine: Machine, **options: Any) -> dict[str, Any]:
-    """Return `plan_run` of each phase as `phases`, and the steps and times of all together.
+    """Return `plan_run` of each phase or stair as `phases`, and steps and times of all together.
 
     Phases of equal shapes are compiled once.
 
@@ -95,12 +95,13 @@ def plan_phases(run: Run, machine: Machine, **options: Any) -> dict[str, Any]:
     for phase, _ in make_fitting_programs(resolve_phases(run), mesh):
         shapes = find_shapes(phase.run)
         if shapes not in plans:
-            with name_phase(phase.name):
+            with name_place(phase.place):
                 plans[shapes] = plan_run(phase.run, machine, **options)
         facts = plans[shapes]
         share = phase.steps / facts["steps"] if "steps" in facts else 1
         own = {name: facts[name] * share for name in TOTALS if facts.get(name) is not None}
-        phases.append(facts | own | {"name": phase.name, "steps": phase.steps})
+        own |= {"name": phase.name, "changes": list(phase.changes), "steps": phase.steps}
+        phases.append(facts | own)
     totals = {
         name: sum(phase[name] for phase in phases)
         for name in ("steps", *TOTALS)

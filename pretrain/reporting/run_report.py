@@ -170,7 +170,7 @@ def add_mfu(
                 (
                     phase["flops_per_step"]
                     for phase in start.get("phases", ())
-                    if phase["name"] == row.get("phase")
+                    if row["step"] <= phase["stop"]
                 ),
                 start["flops_per_step"],
             )

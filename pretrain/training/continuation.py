@@ -64,12 +64,13 @@ def check_recorded_run(run: Run, workdir: Workdir, allow_changes: bool) -> list[
 
 def check_past_phases(before: Run, run: Run, step: int) -> None:
     """Raise ConfigError if a phase that has ended by a checkpoint of `step` would change."""
-    if not (before.phases or run.phases):
+    earlier, later = resolve_phases(before), resolve_phases(run)
+    if earlier[0].run is before and later[0].run is run:  # neither has phases or stairs
         return
-    for old, new in itertools.zip_longest(resolve_phases(before), resolve_phases(run)):
+    for old, new in itertools.zip_longest(earlier, later):
         if old is None:
             return
-        is_over, where = old.stop <= step, f"phases.{old.name}" if old.name else "phases"
+        is_over, where = old.stop <= step, old.place or "the run"
         changes = list_changes(old.run, new.run) if new and is_over else []
         if new and is_over and new.stop != old.stop:
             changes.insert(0, f"its last step: {old.stop:,} -> {new.stop:,}")

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
@@ -137,6 +137,31 @@ class StepFlops(NamedTuple):
 def count_step_flops(run: Run) -> StepFlops:
     """Return the matmul FLOPs that one training step of a run needs."""
     return _count_gradient(disable_remat(run.model), run.data.objective, run.data.batch_size)
+
+
+def count_phase_flops(runs: Sequence[Run]) -> list[StepFlops]:
+    """Return the matmul FLOPs of a step of each phase or stair.
+
+    They are affine in the rows of a batch, but for products too small for a matrix unit. So the
+    smallest and the largest batch of a ramp are traced, and no others.
+    """
+    sizes: dict[Any, list[int]] = {}
+    for run in runs:
+        sizes.setdefault((run.model, run.data.objective), []).append(run.data.batch_size)
+    counts = []
+    for run in runs:
+        own = sizes[run.model, run.data.objective]
+        low, high, size = min(own), max(own), run.data.batch_size
+        ends = [
+            count_step_flops(
+                dataclasses.replace(run, data=dataclasses.replace(run.data, batch_size=rows))
+            )
+            for rows in (low, high)
+        ]
+        counts.append(
+            StepFlops(*(a + (b - a) * (size - low) // max(high - low, 1) for a, b in zip(*ends)))
+        )
+    return counts
 
 
 @functools.cache  # It traces the whole model.

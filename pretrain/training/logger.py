@@ -59,7 +59,8 @@ class RunLog:
         if self.is_first_process:
             device = mesh.devices.flat[0]
             self.phases = resolve_phases(run)
-            self.flops = [flops.count_step_flops(phase.run).all_pairs for phase in self.phases]
+            counts = flops.count_phase_flops([phase.run for phase in self.phases])
+            self.flops = [count.all_pairs for count in counts]
             flops_per_step = self.flops[self.phases.index(find_phase(self.phases, start))]
             device_peak = flops.get_peak_flops(device, run.train.compute_dtype)
             # CPU devices share the cores of one host.
@@ -75,7 +76,7 @@ class RunLog:
             environment_file.add_start(
                 workdir, start, mesh, jax.process_count(), flops_per_step, peak
             )
-            if run.phases:
+            if len(self.phases) > 1:
                 self.record_start(phases=self.describe_phases())
             self.sinks = open_sinks(monitoring, run, workdir, self.log_message)
         self.clock = time.perf_counter()
@@ -105,7 +106,7 @@ class RunLog:
                 self.file.close(sync=self.lease.is_held())
 
     def describe_phases(self) -> list[dict[str, Any]]:
-        """Return name, last step and FLOPs of a step of each phase."""
+        """Return name, last step and FLOPs of a step of each phase or stair."""
         return [
             {"name": phase.name, "stop": phase.stop, "flops_per_step": own}
             for phase, own in zip(self.phases, self.flops)

@@ -21,9 +21,10 @@ from data.mixed_stream import MixedStream, continue_rows
 from data.pipeline import Stream
 from pretrain.config import Run
 from pretrain.mesh.device_feed import prefetch_to_devices
-from pretrain.phases import PhaseRun, find_phase, name_phase, resolve_phases
+from pretrain.phases import PhaseRun, find_phase, name_place, resolve_phases
+from pretrain.run import list_ramps
 from pretrain.settings import Optimizer
-from pretrain.settings.overrides import ConfigError
+from pretrain.settings.overrides import ConfigError, apply_overrides, parse_override
 from pretrain.training.continuation import resume_rows
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.fits.model_fit import check_row_length
@@ -78,7 +79,7 @@ def describe_phase(phase: OpenPhase) -> str:
     """Return a line on a phase that begins."""
     tokens = count_positions(phase.run.data.objective, phase.run.data.batch_size)
     return (
-        f"phase {phase.name}: steps {phase.start + 1:,} to {phase.stop:,}, "
+        f"{phase.name and f'phase {phase.name}: '}steps {phase.start + 1:,} to {phase.stop:,}, "
         f"{phase.run.data.batch_size:,} rows and {tokens:,} {phase.run.data.objective.unit} a step"
     )
 
@@ -89,15 +90,21 @@ def describe_phase(phase: OpenPhase) -> str:
 def join_rates(phases: Sequence[PhaseRun]) -> Schedule:
     """Return the learning rate of a run as a function of n, the number of finished updates.
 
-    In each phase it follows the schedule of the phase, counted from the first step of the phase.
+    In each phase it follows the schedule of the phase, counted from the first step of the phase,
+    through all its stairs.
     """
-    return join_schedules(tuple((phase.start, phase.stop, phase.run.optimizer) for phase in phases))
+    parts = [
+        (phase.begin, phase.begin + phase.run.train.steps, phase.run.optimizer) for phase in phases
+    ]
+    return join_schedules(tuple(dict.fromkeys(parts)))
 
 
 @functools.cache
 def join_schedules(parts: tuple[tuple[int, int, Optimizer], ...]) -> Schedule:
     """Return the learning rate of (first update, end, optimizer) of parts; equal ones are one."""
     rates = [make_learning_rate(optimizer, stop - start) for start, stop, optimizer in parts]
+    if len(rates) == 1:
+        return rates[0]
 
     def compute_rate(n: Count) -> jax.Array:
         n = jnp.asarray(n)
@@ -109,10 +116,12 @@ def join_schedules(parts: tuple[tuple[int, int, Optimizer], ...]) -> Schedule:
 
 def find_shapes(run: Run) -> Run:
     """Return what the program of a phase depends on: its settings without rates and lengths."""
+    if masks := [key for key in list_ramps(run) if key.endswith("mask_ramp")]:
+        run = apply_overrides(run, [parse_override(f"{key}=Ramp") for key in masks])
     return dataclasses.replace(
         run,
         optimizer=run.optimizer.without_schedule(),
-        data=dataclasses.replace(run.data, rates=()),
+        data=dataclasses.replace(run.data, rates=(), temperature=1.0),
         train=dataclasses.replace(run.train, steps=1, stop_at_step=0),
     )
 
@@ -131,7 +140,7 @@ def make_programs(
     for phase in phases:
         shapes = find_shapes(phase.run)
         if shapes not in programs:
-            with name_phase(phase.name):
+            with name_place(phase.place):
                 programs[shapes] = make(phase.run, **options)
     return [(phase, programs[find_shapes(phase.run)]) for phase in phases]
 
@@ -139,7 +148,7 @@ def make_programs(
 def check_batches(run: Run, mesh: jax.sharding.Mesh) -> None:
     """Raise ConfigError unless the batches of all phases divide among devices."""
     for phase in resolve_phases(run):
-        with name_phase(phase.name):
+        with name_place(phase.place):
             check_batch(phase.run, mesh)
 
 
@@ -150,7 +159,7 @@ def check_programs(phases: Sequence[PhaseRun], mesh: jax.sharding.Mesh) -> None:
       ConfigError: a phase does not fit the model, the memory or the phases before it.
     """
     for phase, program in make_fitting_programs(phases, mesh):
-        with name_phase(phase.name):
+        with name_place(phase.place):
             check_memory(phase.run, mesh, program)
 
 
@@ -163,11 +172,11 @@ def make_fitting_programs(
       ConfigError: a phase does not fit the model or the phases before it.
     """
     for phase in phases:
-        with name_phase(phase.name):
+        with name_place(phase.place):
             check_row_length(phase.run)  # Longer rows than a model has positions cannot be traced.
     programs = make_programs(phases, lambda run, **options: make_program(run, mesh, **options))
     for phase, program in programs:
-        with name_phase(phase.name):
+        with name_place(phase.place):
             check_state(programs[0][1], program)
     return programs
 

@@ -18,7 +18,7 @@ from models.config.base import TEACHER
 from pretrain.config import Run, to_json
 from pretrain.mesh.device_feed import find_local_rows
 from pretrain.mesh.sharding import find_undivided_dims
-from pretrain.phases import PhaseRun, name_phase, open_streams, resolve_phases
+from pretrain.phases import PhaseRun, name_place, open_streams, resolve_phases
 from pretrain.processes import malloc_advice
 from pretrain.settings.overrides import ConfigError
 from pretrain.training import truncation_report
@@ -69,7 +69,7 @@ def open_data(
     source = source or open_source(run.data.store)
     phases = resolve_phases(run)
     for phase in phases:
-        with name_phase(phase.name):
+        with name_place(phase.place):
             check_fit(phase.run, source)
     fingerprint = source.fingerprint
     source = preflight_source(run, source)
@@ -86,7 +86,7 @@ def open_rows(source: Source, phases: Sequence[PhaseRun]) -> list[PhaseRows]:
         heldout = open_streams(source, phases, "heldout", for_evaluation=True)
     rows = [PhaseRows(*one) for one in zip(phases, streams, heldout, strict=True)]
     for phase, stream, held in rows:
-        with name_phase(phase.name):
+        with name_place(phase.place):
             loss = make_loss(phase.run.data.objective)
             check_training_rows(stream, loss, phase.start)
             if held:
@@ -166,7 +166,7 @@ def describe_start(
     parts = stream.streams
     steps = min(phase.stop, run.train.last_step) - phase.start
     lines += [describe_reading(*part, steps) for part in parts.items()]
-    lines += [describe_phase(phase)] if phase.name else []
+    lines += [describe_phase(phase)] if len(opened.phases) > 1 else []
     if jax.process_count() > 1:
         batch_size = phase.run.data.batch_size
         own_rows = sum(hi - lo for lo, hi in find_local_rows(mesh, batch_size))
@@ -187,7 +187,7 @@ def describe_start(
         for path, size, axis in find_undivided_dims(params, mesh)
     ]
     lines += filter(None, [malloc_advice.format_malloc_advice(mesh.devices.flat[0].platform)])
-    before = None if run.phases else opened.before
+    before = None if phase.name else opened.before
     lines += describe_schedule(phase.run, before, updates) + describe_rows(stream, start)
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 

@@ -2,7 +2,7 @@
 
 The report of a run needs it to judge the speed. `flops_per_step` counts the matmul FLOPs of a step;
 `peak_flops` is the peak of all devices of the mesh together, in FLOP/s, and null if unknown.
-`phases` has the name, the last step and the FLOPs of a step of each phase.
+`phases` has the name, the last step and the FLOPs of a step of each phase or stair.
 """
 
 from __future__ import annotations
@@ -103,6 +103,7 @@ def is_start(line: dict[str, Any]) -> bool:
     has_form = has_form and all(
         isinstance(phase, dict)
         and isinstance(phase.get("name"), str)
+        and isinstance(phase.get("stop"), int)
         and isinstance(phase.get("flops_per_step"), int | float)
         for phase in line.get("phases", ())
     )

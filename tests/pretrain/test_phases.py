@@ -9,6 +9,7 @@ import pytest
 from data.config import Data
 from data.objectives import MaskedLm
 from data.pipeline import Stream
+from data.rows.ramp import BatchRamp, Ramp
 from pretrain.__main__ import main
 from pretrain.config import Phase, Run, Train, from_json, load, override_run, to_json
 from pretrain.phases import find_phase, get_run_at, open_streams, resolve_phases
@@ -166,6 +167,45 @@ def test_each_source_goes_on_with_its_next_row_where_the_rates_change(store):
     first = np.concatenate([part[part < 200] for part in rows])  # in the order of source a alone
     alone = Stream(store, dataclasses.replace(run.data, rates=(1.0, 0.0)))
     assert (first == alone.draw_keys(np.arange(len(first)))[0]).all()
+
+
+def test_stairs_read_each_row_once_at_the_temperature_of_their_step(store):
+    """Source a has 200 rows and b 100: shares 2 : 1, which a temperature of 0 makes 1 : 1."""
+    batch = {"batch_ramp": BatchRamp(2, steps=12)}
+    run = make_run(store, **batch, temperature_ramp=Ramp(0.0, 0, 24), rates=(2.0, 1.0))
+    run = dataclasses.replace(run, train=Train(steps=36))
+    phases = resolve_phases(run)
+    streams = open_streams(store, phases, "train")
+    read = np.concatenate([row for pair in zip(streams, phases) for row in read_rows(*pair)])
+    assert len(read) == 4 * (2 + 4 + 6) + 24 * 8 == phases[-1].rows_before + phases[-1].rows
+    assert np.bincount(read).max() == 1
+    a, b = (read < 200).sum(), (read >= 200).sum()
+    shares = [
+        0.5 + (2**t / (1 + 2**t) - 0.5) for t in (phase.run.data.temperature for phase in phases)
+    ]
+    expected = sum(share * phase.rows for share, phase in zip(shares, phases))
+    assert abs(a - expected) < 3 and abs(a - b * 2) > 8
+    # All stairs share the rows that are open, and each batch has the rows of its step.
+    assert len({id(stream.table) for stream in streams}) == 1
+    assert streams[-1].build_batch(35)["token_ids"].shape == (8, 16)
+
+
+def test_a_mask_ramp_of_a_phase_counts_the_steps_of_the_phase(store):
+    """Of the 4 tokens of each row 3 are masked at the first step of the phase, 1 from the fifth."""
+    words = (
+        "max_predictions=10",
+        "mask_ramp.start=0.75",
+        "mask_ramp.last_step=4",
+        "mask_rate=0.25",
+    )
+    words = tuple(f"data.objective.{word}" for word in words)
+    run = make_run(store, Phase("a", steps=3), Phase("b", steps=6, overrides=words))
+    phase = resolve_phases(run)[1]
+    stream = open_streams(store, resolve_phases(run), "train")[1]
+    batches = [stream.build_batch(step) for step in range(phase.start, phase.stop)]
+    masked = [set(batch["label_weights"].sum(axis=1)) for batch in batches]
+    rates = np.array([0.75, 0.625, 0.5, 0.375, 0.25, 0.25])
+    assert masked == [{count} for count in np.rint(4 * rates)]
 
 
 def test_describe_prints_a_table_of_phases(capsys):
