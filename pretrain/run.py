@@ -34,6 +34,7 @@ from pretrain.settings.optimizers import WeightDecay
 from pretrain.settings.overrides import ConfigError
 
 check_fine_tuning = call_later("pretrain.families.fine_tuning:check_fine_tuning")
+check_images = call_later("pretrain.families.image_fit:check_images")
 
 MAX_SIZE = 2**31 - 1  # of a dimension: XLA has indices of 32 bits
 
@@ -148,7 +149,8 @@ def validate_run(run: Run) -> None:
             "data.objective.order=lanes is for models that carry a state between steps, and a "
             f"{type(run.model).__name__} carries none"
         )
-    trains_all = run.optimizer.layer_decay == 1 and run.train.trainable_layers is None
+    parts = run.train.trainable_layers, run.train.lora_rank
+    trains_all = run.optimizer.layer_decay == 1 and parts == (None, None)
     if isinstance(run.model, HeadedConfig) or not trains_all:
         check_fine_tuning(run)
 
@@ -192,52 +194,13 @@ def check_objective(model: Any, objective: Any) -> None:
             f"{reason if mixing else ''}"
         )
     check_characters(model, objective)
-    check_image_size(model, objective)
-    check_patches(model, objective)
+    if isinstance(model, ImageConfig) or objective.patch_size is not None:
+        check_images(model, objective)
     if mixing and any("segment_ids" in key for key in objective.describe_batch()):
         raise ConfigError(
             "data.objective.rows=packed: texts that are packed into a row must not read each "
             f"other, and a {name} mixes all positions of a row. Set data.objective.rows to "
             "documents, sentences or windows"
-        )
-
-
-def check_image_size(model: Any, objective: Any) -> None:
-    """Raise ConfigError unless the rows of images have the size and the channels of the model."""
-    if not isinstance(model, ImageConfig):
-        return
-    if model.image_size != objective.size:
-        raise ConfigError(
-            f"model.image_size={model.image_size}, but data.objective.size={objective.size}: set "
-            "both to one number"
-        )
-    if model.channels != objective.channels:
-        raise ConfigError(
-            f"model.pixels has {model.channels} channels, but data.objective.channels="
-            f"{objective.channels}: set model.pixels.mean and model.pixels.std to a value for each"
-        )
-
-
-def check_patches(model: Any, objective: Any) -> None:
-    """Raise ConfigError unless model and objective both predict patches, of one size, or neither.
-
-    An objective that does has a `patch_size`.
-    """
-    predicts, patch_size = model.predicts_patches, objective.patch_size
-    name = type(objective).__name__
-    if predicts and patch_size is None:
-        raise ConfigError(
-            f"model.pooling=patches: the head predicts masked patches, which {name} has not; set "
-            "model.pooling to cls or mean"
-        )
-    if patch_size is not None and not predicts:
-        raise ConfigError(
-            f"data.objective: a {name} trains a head of masked patches; set model.pooling=patches"
-        )
-    if predicts and patch_size != model.patch_size:
-        raise ConfigError(
-            f"model.patch_size={model.patch_size}, but data.objective.patch_size={patch_size}: set "
-            "both to one number"
         )
 
 

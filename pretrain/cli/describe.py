@@ -223,12 +223,14 @@ def describe_run(run: Run) -> dict[str, Any]:
     from pretrain.mesh.sharding import format_path
     from pretrain.phases import resolve_phases
     from pretrain.training import flops as flop_counts
-    from pretrain.training.optimizers import count_trained
+    from pretrain.training.optimizers.factors import add_factors
+    from pretrain.training.optimizers.frozen import count_trained
     from pretrain.training.state import init_params
 
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
-    sizes: dict[str, int] = {}
-    teacher = 0
+    if run.train.lora_rank:
+        params = jax.eval_shape(partial(add_factors, run), params)
+    sizes, teacher = {}, 0
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         path = format_path(keys)
         if path.startswith(TEACHER):

@@ -1,6 +1,6 @@
 """export --workdir W --output FOLDER: a checkpoint as a folder that `transformers` opens.
 
-With --format jax it is a folder that JAX opens without Cloze.
+With --format jax it is a folder that JAX opens without Cloze, with --format peft an adapter.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ def run(args: argparse.Namespace) -> int:
     print("\n".join(list_file_lines(exported, args.format)))
     if args.format == "jax":
         print(f"to load it, see {args.output}/README.md")
+        return 0
+    if args.format == "peft":
+        print(f"add it to its model: PeftModel.from_pretrained(model, {str(args.output)!r})")
         return 0
     from pretrain.publish.cards.model_card import make_loading_lines
     from pretrain.publish.lost_rates import list_lost_rates

@@ -155,20 +155,20 @@ def write_tensors(
         shards[-1][name] = np.ascontiguousarray(array)
         room -= array.nbytes
     if len(shards) == 1:
-        _save_shard(shards[0], folder / WEIGHTS)
+        save_tensors(shards[0], folder / WEIGHTS)
         return
     files = {}
     for number, shard in enumerate(shards, 1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        _save_shard(shard, folder / file)
+        save_tensors(shard, folder / file)
         files |= dict.fromkeys(shard, file)
     total = sum(array.nbytes for array in tensors.values())
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
     write_json(folder / INDEX, index)
 
 
-def _save_shard(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
-    """Write a file of tensors with the default permissions; `save_file` alone writes mode 0600."""
+def save_tensors(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
+    """Write a .safetensors file with the default permissions; `save_file` alone has mode 0600."""
     path.touch()
     mode = path.stat().st_mode
     try:

@@ -110,11 +110,12 @@ class FolderTensors(Mapping[str, np.ndarray]):
     not fit into memory. So later reads do not fail half-way.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], weights: str = WEIGHTS) -> None:
+        """Open the tensors; weights: the name of the one file."""
         self.folder = folder = pathlib.Path(folder)
         index = folder / INDEX
-        is_indexed = os.path.lexists(index) and not os.path.lexists(folder / WEIGHTS)
-        located = _locate_indexed(index) if is_indexed else _locate_single(folder)
+        is_indexed = os.path.lexists(index) and not os.path.lexists(folder / weights)
+        located = _locate_indexed(index) if is_indexed else _locate_single(folder, weights)
         self._files = {name: path for name, (path, _) in located.items()}
         self.shapes = {name: entry.shape for name, (_, entry) in located.items()}
         self._formats = {name: entry.dtype for name, (_, entry) in located.items()}
@@ -197,16 +198,16 @@ class JoinedTensors(Mapping[str, np.ndarray]):
 Located = dict[str, tuple[pathlib.Path, TensorEntry]]  # {tensor: (its file, its entry there)}
 
 
-def _locate_single(folder: pathlib.Path) -> Located:
+def _locate_single(folder: pathlib.Path, weights: str) -> Located:
     """Return the tensors of a model in one file."""
-    path = folder / WEIGHTS
+    path = folder / weights
     if not os.path.lexists(path):
         unsafe = [name for name in UNSAFE if (folder / name).exists()]
         if unsafe:
-            raise FolderError(f"{folder}: has {unsafe[0]} but no {WEIGHTS}. {CONVERT_HINT}")
+            raise FolderError(f"{folder}: has {unsafe[0]} but no {weights}. {CONVERT_HINT}")
         others = sorted(other.name for other in folder.glob("*.safetensors"))
         hint = f"; it has {', '.join(others[:4])} and no {INDEX}" if others else ""
-        raise FolderError(f"{folder}: no {WEIGHTS}{hint}")
+        raise FolderError(f"{folder}: no {weights}{hint}")
     return {name: (path, entry) for name, entry in _read_entries(path).items()}
 
 

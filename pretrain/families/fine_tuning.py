@@ -3,7 +3,9 @@
 from typing import Any
 
 from data.objectives import OBJECTIVES
+from models.config.base import TEACHER
 from models.config.heads import ClassifierConfig, HeadedConfig, TaggerConfig
+from pretrain.settings import Muon
 from pretrain.settings.overrides import ConfigError
 
 
@@ -12,7 +14,11 @@ def check_fine_tuning(run: Any) -> None:
 
     Of a model without a head, no layers may have settings of their own.
     """
+    if run.train.lora_rank:
+        check_lora(run)
     if not isinstance(run.model, HeadedConfig):
+        if run.optimizer.layer_decay == 1 and run.train.trainable_layers is None:
+            return
         key = f"train.trainable_layers={run.train.trainable_layers}"
         if run.train.trainable_layers is None:
             key = f"optimizer.layer_decay={run.optimizer.layer_decay:g}"
@@ -35,6 +41,38 @@ def check_fine_tuning(run: Any) -> None:
         check_layer_decay(run.model.encoder)
     if run.train.trainable_layers is not None:
         check_trainable_layers(run.model.encoder, run.train.trainable_layers)
+
+
+def is_outside_layers(path: str) -> bool:
+    """Return whether a parameter of a fine-tuned encoder is of its pooler or its head."""
+    return not path.startswith("encoder/") or "/pooler/" in path
+
+
+def check_lora(run: Any) -> None:
+    """Raise ConfigError for settings that LoRA contradicts."""
+    lora, train = f"train.lora_rank={run.train.lora_rank}", run.train
+    if TEACHER in run.model.frozen_params:
+        raise ConfigError(
+            f"{lora}: a {type(run.model).__name__} learns from a teacher, and LoRA is for a model "
+            "alone; give train.lora_rank=none"
+        )
+    if not train.lora_targets:
+        raise ConfigError(f"{lora}: train.lora_targets is empty; give train.lora_rank=none")
+    if train.trainable_layers is not None:
+        raise ConfigError(
+            f"{lora} and train.trainable_layers={train.trainable_layers} both say what is trained; "
+            "give one of them"
+        )
+    if train.ema_decay:
+        raise ConfigError(
+            f"{lora}: train.ema_decay={train.ema_decay:g} would hold the frozen model a second "
+            "time; give train.ema_decay=0"
+        )
+    if isinstance(run.optimizer, Muon):
+        raise ConfigError(
+            f"{lora}: optimizer=muon is for whole matrices, and LoRA trains factors of them; give "
+            "optimizer=adamw"
+        )
 
 
 def check_labels(labels: tuple[str, ...], objective: Any) -> None:

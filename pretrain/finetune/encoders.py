@@ -47,6 +47,8 @@ def check_start(args: FinetuneOptions) -> FinetuneOptions:
         raise ValueError(
             f"--parameters {args.parameters}: of a checkpoint of --from; a new model has none"
         )
+    if args.adapter is not None:
+        raise ValueError(f"--adapter {args.adapter} is for the model of --from; a new one has none")
     if args.step is not None:
         raise ValueError(f"--step {args.step} is a checkpoint of --from; a new model has none")
     if args.min_count is not None and args.min_count < 1:
@@ -69,9 +71,14 @@ def find_encoder_config(pretrained: Trained) -> Any:
     return model.as_encoder()
 
 
-def check_trained(model: Any, fresh: str) -> None:
+def check_trained(run: Run, fresh: str) -> None:
     """Raise ValueError if random parameters of an encoder would stay as they are."""
-    encoder = model.backbone
+    encoder = run.model.backbone
+    if fresh == "all" and run.train.lora_rank:
+        raise ValueError(
+            f"train.lora_rank={run.train.lora_rank}: all parameters of this "
+            f"{type(encoder).__name__} are random, and would stay so: give train.lora_rank=none"
+        )
     if fresh == "all" and encoder.frozen:
         raise ValueError(
             f"model.encoder.frozen: all parameters of this {type(encoder).__name__} are random, "

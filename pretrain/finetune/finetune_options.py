@@ -81,6 +81,14 @@ class FinetuneOptions(MonitoringOptions):
         "step of its checkpoint (default: the newest intact one)", default=None
     )
     parameters: str | None = parameters_option()
+    adapter: str | None = option(
+        "with --from: LoRA's factors to begin with, and the head if there is one: a folder that "
+        "`export --format peft` or `peft` wrote. It sets train.lora_rank, train.lora_alpha and "
+        "train.lora_targets",
+        default=None,
+        metavar="FOLDER",
+        converter=format_optional,
+    )
     task: list[str] = option(
         "classification, regression, tagging, multiple_choice, text2text, squad, squad2, or a "
         "task of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli. A generative model can "

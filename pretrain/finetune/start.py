@@ -106,10 +106,12 @@ def make_run(args: FinetuneOptions, task: Any, examples: Any, pretrained: Traine
     from pretrain.finetune.encoders import check_trained, fit_window
 
     given = {argument.partition("=")[0] for argument in args.overrides}
-    requested = override_run(make_base_run(args, task, examples, pretrained), args.overrides)
+    base = make_base_run(args, task, examples, pretrained)
+    requested = override_run(base, args.overrides)
+    check_lora_settings(args.adapter, base, requested)
     requested = fit_window(requested, given)
     validate_run(requested)
-    check_trained(requested.model, args.fresh)
+    check_trained(requested, args.fresh)
     if not requested.evaluate.every:
         raise ValueError(
             "evaluate.every=0 disables the evaluation by which the best step is selected; use at "
@@ -147,11 +149,12 @@ def make_base_run(args: FinetuneOptions, task: Any, examples: Any, pretrained: T
     objective = examples.make_objective(model)
     given, metrics = pretrained.run, getattr(examples, "metrics", task.metrics)
     if not args.config:
+        lora = read_lora_settings(args.adapter, model) if args.adapter else {}
         return Run(
             model=model,
             data=Data(store=os.path.join(args.workdir, "store"), objective=objective),
             optimizer=find_model_family(model).optimizer,
-            train=Train(compute_dtype=given.train.compute_dtype),
+            train=Train(compute_dtype=given.train.compute_dtype, **lora),
             evaluate=Evaluate(metrics=metrics),
             checkpoint=Checkpoint(keep=1),
         )
@@ -167,6 +170,23 @@ def make_base_run(args: FinetuneOptions, task: Any, examples: Any, pretrained: T
     return dataclasses.replace(
         given, model=model, data=data, evaluate=evaluate, checkpoint=checkpoint
     )
+
+
+def read_lora_settings(folder: str, model: Any) -> dict[str, Any]:
+    """Return the fields of `Train` that an adapter of `peft` sets for a model."""
+    from pretrain.convert.adapter_folder import find_adapter_targets, open_adapter
+
+    adapter = open_adapter(folder)
+    targets = find_adapter_targets(adapter, model)
+    return {"lora_rank": adapter.rank, "lora_alpha": adapter.alpha, "lora_targets": targets}
+
+
+def check_lora_settings(folder: str | None, base: Run, requested: Run) -> None:
+    """Raise ValueError if the command line changes a setting that the adapter of a folder has."""
+    for name in ("lora_rank", "lora_alpha", "lora_targets") if folder else ():
+        own, other = getattr(base.train, name), getattr(requested.train, name)
+        if own != other:
+            raise ValueError(f"train.{name}={other}: the adapter {folder} has {own}; leave it out")
 
 
 def prepare_workdir(
@@ -185,6 +205,9 @@ def prepare_workdir(
     objective.check_vocabulary(pretrained.vocabulary)
     if not Workdir.open(workdir).has_config:
         params, new = make_initial_params(run, pretrained, args.fresh)
+        if args.adapter:
+            params, has_head = add_adapter(args.adapter, run, params)
+            new = [] if has_head else new
         origin = {
             "folder": name_folder(pretrained.workdir),
             "pretrained_step": pretrained.step,
@@ -192,7 +215,7 @@ def prepare_workdir(
             "task": ", ".join(args.task),
             "fresh": new,
             "fresh_flag": args.fresh,
-        }
+        } | ({"adapter": name_folder(args.adapter)} if args.adapter else {})
         if pretrained.params:
             origin["pretrained_digest"] = digest_params(pretrained.params)
         start_workdir(workdir, run, params, pretrained.vocabulary, origin)
@@ -258,6 +281,17 @@ def make_initial_params(
     # The heads of the pretraining are dropped.
     params = initial | {"encoder": match_layout(given, initial["encoder"])}
     return params, [path for path in paths if not path.startswith("encoder/")]
+
+
+def add_adapter(folder: str, run: Run, params: Any) -> tuple[dict[str, Any], bool]:
+    """Return (parameters with the factors of an adapter, whether it has the head, too)."""
+    import jax
+
+    from pretrain.convert.adapter_folder import fill_adapter, open_adapter
+    from pretrain.training.optimizers.factors import add_factors
+
+    adapted = jax.device_get(jax.jit(lambda tree: add_factors(run, tree))(params))
+    return fill_adapter(open_adapter(folder), run.model, adapted)
 
 
 def describe_vectors(model: Any) -> str:

@@ -54,6 +54,13 @@ PARAMETER_DIMENSIONS = (
     (r"mlp/(gate|up)/bias", ("mlp",)),
     (r"mlp/down/kernel", ("mlp", "embed")),
     (r"mlp/down/bias", (None,)),
+    # of LoRA: the factors of these kernels; the module around those that share an input has one
+    (r"(attention|cross|mlp)(/(query|key|value|gate|up))?/lora_a", ("embed", None)),
+    (r"(attention|cross)/(query|key|value)/lora_b", (None, "heads", None)),
+    (r"(attention|cross)/out/lora_a", ("heads", None, None)),
+    (r"mlp/(gate|up)/lora_b", (None, "mlp")),
+    (r"mlp/down/lora_a", ("mlp", None)),
+    (r"((attention|cross)/out|mlp/down)/lora_b", (None, "embed")),
     (r"(\w+_)?norm/(scale|bias)", (None,)),
     # of images: the kernel of patches, learned tokens
     (r"patch_embedding/kernel", (None, None, None, "embed")),

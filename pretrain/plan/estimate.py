@@ -22,6 +22,7 @@ from pretrain.plan.roofline import compute_roofline
 from pretrain.plan.work import Work, count_work
 from pretrain.training import flops
 from pretrain.training.memory.memory_estimate import count_held_bytes
+from pretrain.training.optimizers import make_frozen_test
 from pretrain.training.optimizers.muon import SCOPE as MUON_SCOPE
 from pretrain.training.phase_programs import check_batches, find_shapes, make_fitting_programs
 from pretrain.training.program import Program, check_batch, make_program
@@ -142,7 +143,7 @@ def describe_floor(
 ) -> dict[str, Any]:
     """Return the plan's entries about the floor of a step and its share of the bound."""
     gradients, frozen = count_gradient_bytes(
-        program, run.train.compute_dtype, run.model.frozen_params
+        program, run.train.compute_dtype, make_frozen_test(run)
     )
     held, visible = facts["bytes_per_chip"], facts["visible_flops_per_step"]
     floor = compute_floor(visible, held, gradients, mesh, machine, frozen)

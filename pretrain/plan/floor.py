@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import jax
@@ -93,12 +94,12 @@ def _list_gradient_sums(size: float, mesh: jax.sharding.Mesh, machine: Machine) 
 
 
 def count_gradient_bytes(
-    program: Program, compute_dtype: str, frozen: tuple[str, ...] = ()
+    program: Program, compute_dtype: str, is_frozen: Callable[[str], bool] = lambda path: False
 ) -> tuple[float, int]:
     """Return the bytes of the gradients that devices with other rows sum, and of what has none.
 
     Args:
-      frozen: path prefixes of the parameters that are not trained.
+      is_frozen: (path of a parameter) -> whether it is not trained.
 
     Returns:
       (bytes of gradients in `compute_dtype`, bytes on each device of the parameters without any).
@@ -108,7 +109,7 @@ def count_gradient_bytes(
     shardings = jax.tree.leaves(program.state_shardings.params)
     gradient_bytes, frozen_bytes = 0.0, 0
     for (keys, leaf), sharding in zip(leaves, shardings, strict=True):
-        if frozen and format_path(keys).startswith(frozen):
+        if is_frozen(format_path(keys)):
             frozen_bytes += math.prod(sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize
             continue
         num_shards = sharding.mesh.shape["model"] if "model" in sharding.spec else 1

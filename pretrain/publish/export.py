@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pathlib
 from typing import Any
 
+from data.members import call_later
 from models import build
 from pretrain.config import Run
 from pretrain.convert import find_model_family
@@ -20,6 +22,7 @@ from pretrain.workdir.check import check_orbax_path
 from pretrain.workdir.trained import open_trained
 
 DEFAULTS = ExportOptions()
+write_adapter = call_later("pretrain.convert.adapter_folder:write_adapter")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +56,8 @@ def export_run(
     path = check_output(output, options.overwrite)  # before the parameters are read: minutes
     if options.format == "jax":
         check_orbax_path(path.resolve())
+    if options.format == "peft":
+        return export_adapter(workdir, path, options)
     trained = open_trained(workdir, options.step, options.parameters)
     common: dict[str, Any] = {
         "overwrite": options.overwrite,
@@ -70,4 +75,24 @@ def export_run(
         return Exported(trained.step, trained.run, trained.encoding, files)
     card = model_card.make_card(trained, options.dtype, place)
     files = write_model(output, config, trained.params, trained.encoding, card=card, **common)
+    return Exported(trained.step, trained.run, trained.encoding, files)
+
+
+def export_adapter(
+    workdir: str | os.PathLike[str], output: pathlib.Path, options: ExportOptions
+) -> Exported:
+    """Write the factors and the head of a checkpoint of a run with LoRA as a folder of `peft`.
+
+    Raises:
+      ValueError: the run has no LoRA, or `export_run`'s reasons.
+    """
+    trained = open_trained(workdir, options.step, merge=False)
+    train, model = trained.run.train, trained.run.model
+    if not train.lora_rank:
+        raise ValueError(
+            f"{workdir}: was trained without LoRA, so it has no adapter; leave --format peft out, "
+            "or train with train.lora_rank"
+        )
+    random_head.check_head(trained, "export", options.allow_random_head)
+    files = write_adapter(output, model, trained.params, train.lora_alpha, options.allow_nonfinite)
     return Exported(trained.step, trained.run, trained.encoding, files)

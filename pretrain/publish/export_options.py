@@ -23,10 +23,10 @@ class ExportOptions(HeadOptions):
     )
     format: str = option(
         "transformers: safetensors, config.json and tokenizer files; jax: an Orbax "
-        "checkpoint, the model's code with a loader, and a jax.export program "
-        "(default: %(default)s)",
+        "checkpoint, the model's code with a loader, and a jax.export program; peft: LoRA's "
+        "factors and the head alone, in float32 (default: %(default)s)",
         default="transformers",
-        choices=("transformers", "jax"),
+        choices=("transformers", "jax", "peft"),
     )
 
     def check(self) -> None:

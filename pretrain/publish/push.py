@@ -26,8 +26,10 @@ def push_run(
 
     Raises:
       HubError: as `check_target`, which precedes the export, and `upload_files`.
-      ValueError: as `export_run`.
+      ValueError: as `export_run`, and for an adapter.
     """
+    if options.format == "peft":
+        raise ValueError("--format peft: `push` uploads whole models; use `export --format peft`")
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="cloze-push-") as scratch:
         folder = pathlib.Path(scratch, "export")

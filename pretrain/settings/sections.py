@@ -29,6 +29,9 @@ Metric: TypeAlias = Literal[
     "mean",
 ]
 
+LoraTarget: TypeAlias = Literal[
+    "attention", "mlp", "query", "key", "value", "out", "gate", "up", "down"
+]
 AttentionChoice: TypeAlias = Literal["auto", "plain", "splash", "cudnn", "row", "chunk"]
 
 
@@ -61,6 +64,12 @@ class Train:
     ema_decay: float = 0.0
     # [layers] Top encoder layers that fine-tuning trains, besides pooler and head; none: all.
     trainable_layers: int | None = None
+    # LoRA (Hu et al. 2021): train two factors of this rank beside each target, and the head, and
+    # freeze the model that the run begins with; none: train the model itself.
+    lora_rank: int | None = None
+    lora_alpha: float = 16.0  # Factor of LoRA's products, which are divided by the rank.
+    # LoRA's targets: matrices of every layer by name, or all of attention or of the MLPs.
+    lora_targets: tuple[LoraTarget, ...] = ("attention",)
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
@@ -75,6 +84,7 @@ class Train:
         check_at_least(self, 1, "steps", "microbatches")
         check_at_least(self, 0, "seed", "stop_at_step", "z_loss")
         check_at_least(self, 0, "trainable_layers")
+        check_at_least(self, 1, "lora_rank")
         if self.steps >= 1 << 31:  # the state counts steps in int32
             raise ConfigError(f"Train.steps is {self.steps}; it must be below 2^31")
         if self.stop_at_step > self.steps:
@@ -83,6 +93,11 @@ class Train:
                 "the learning rate ends; set train.stop_at_step to at most that, or to 0 to stop "
                 "there"
             )
+
+    @property
+    def lora_scale(self) -> float:
+        """The factor of LoRA's products."""
+        return self.lora_alpha / (self.lora_rank or 1)
 
     @property
     def last_step(self) -> int:

@@ -169,13 +169,14 @@ class TrainContext:
 
         with self.ledger.time_phase("evaluate"):
             evaluate = partial(self.phase.evaluator, begin=enter_evaluation)
-            scores = evaluate(state.params, self.phase.heldout)
+            params = self.phase.program.merge(state.params)
+            scores = evaluate(params, self.phase.heldout)
             if self.run.evaluate.ema:
                 of_ema = evaluate(get_ema_params(state.optimizer), self.phase.heldout)
                 scores |= {f"ema/{name}": value for name, value in of_ema.items()}
             if self.phase.sampler:
                 enter_evaluation()
-                self.phase.sampler(state.params, step)
+                self.phase.sampler(params, step)
         return scores
 
     def check_replicas(self, state: TrainState, step: int) -> None:

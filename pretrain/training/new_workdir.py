@@ -18,7 +18,7 @@ from pretrain.host.terminal import escape_line
 from pretrain.mesh.replica_check import fingerprint_leaves
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.optimizers import make_run_optimizer
-from pretrain.training.state import TrainState, create_state
+from pretrain.training.state import TrainState, add_factors, create_state
 from pretrain.workdir.check import check_orbax_path
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.trained import Trained
@@ -34,6 +34,7 @@ def start_workdir(
 
     Args:
       encoding: the meaning of the numbers in a batch, such as a vocabulary.
+      params: of the model; with LoRA they may bring factors, and those that they lack are drawn.
       origin: a JSON-like note on the source of the parameters, saved as origin.json.
 
     Raises:
@@ -42,7 +43,8 @@ def start_workdir(
     """
 
     def make_state() -> TrainState:
-        return jax.jit(partial(create_state, optimizer=make_run_optimizer(run)))(params)
+        own = add_factors(run, params) if run.train.lora_rank else params
+        return jax.jit(partial(create_state, optimizer=make_run_optimizer(run)))(own)
 
     write_new_workdir(workdir, run, make_state, encoding, origin)
 

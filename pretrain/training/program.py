@@ -49,10 +49,11 @@ from pretrain.training.evaluation import make_evaluation_step
 from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import Schedule, make_learning_rate
-from pretrain.training.state import TrainState, init_state, initialize_state
+from pretrain.training.state import TrainState, init_run_state, initialize_state
 from pretrain.training.step import make_train_step
 from pretrain.training.trials import EXCHANGE, GATHERS, LOSS, TRUSTING, Trust
 
+make_lora = call_later("pretrain.training.optimizers.factors:make_lora")
 make_trusted_program = call_later("pretrain.training.trials.trusted_program:make_trusted_program")
 
 
@@ -65,8 +66,9 @@ class Program(NamedTuple):
       batch: the shapes of a global batch, with their shardings.
       init: () -> TrainState.
       train_step: (state, batch) -> (state, metrics).
-      evaluation_step: (params, batch, variables) -> sums, weights, row predictions and new
-        variables; see `step.make_evaluation_fn`.
+      merge: parameters of a state -> parameters of the model; they differ with LoRA.
+      evaluation_step: (the model's parameters, batch, variables) -> sums, weights, row predictions
+        and new variables; see `step.make_evaluation_fn`.
       attention: {"update": lines, "score": lines} on the attention kernels in use and on the
         reasons against faster ones; tracing adds the lines.
       exchange: lines on how gradients cross between devices; see `describe_exchange`.
@@ -81,6 +83,7 @@ class Program(NamedTuple):
     batch: dict[str, Any]
     init: Callable[[], TrainState]
     train_step: Any
+    merge: Callable[[Any], Any]
     evaluation_step: Any
     attention: dict[str, list[str]]
     exchange: list[str]
@@ -137,13 +140,12 @@ def make_program(
     )
     rate = rate or make_learning_rate(run.optimizer, run.train.steps)
     optimizer, data = make_run_optimizer(run, rate), run.data
-    settings = data.objective, optimizer, run.train.seed, data.batch_size
-    init = partial(init_state, build(run.model), *settings)
+    merge, differentiate = make_lora(run) if run.train.lora_rank else (leave_unchanged,) * 2
+    init = partial(init_run_state, run, optimizer)
     abstract_state = jax.eval_shape(init)
     params = abstract_state.params
-    if scores_at_once is None:
-        scores_at_once = choose_scores_at_once(run, mesh, params)
-    scores_at_once = math.inf if LOSS in trust.refused else scores_at_once
+    if scores_at_once is None or LOSS in trust.refused:
+        scores_at_once = choose_scores_at_once(run, mesh, params, trust.refused)
     state_shardings = make_state_shardings(abstract_state, mesh)
     make_on_shard = partial(make_hooks, attention["update"], True)
     strategy = choose_gradient_strategy(run, mesh, params, model, make_on_shard, trust.refused)
@@ -154,7 +156,7 @@ def make_program(
         norm_factor=run.guard.norm_factor,
         norm_window=run.guard.norm_window,
         options=make_loss_options(run, mesh, strategy.gather, scores_at_once, trust.refused),
-        exchange=strategy.exchange,
+        exchange=lambda compute: differentiate(strategy.exchange(compute)),
     )
     make_struct = partial(jax.ShapeDtypeStruct, sharding=make_batch_sharding(mesh))
     return Program(
@@ -165,6 +167,7 @@ def make_program(
         batch=map_shapes(make_struct, data.objective, data.batch_size),
         init=partial(initialize_state, init, mesh, state_shardings),
         train_step=jit_step(step, mesh, state_shardings),
+        merge=merge,
         evaluation_step=make_evaluation_step(
             evaluation_model, loss, mesh, compute_dtype=run.train.compute_dtype
         ),
@@ -220,7 +223,7 @@ def make_loss_options(
     )
 
 
-def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> float:
+def choose_scores_at_once(run: Run, mesh: Mesh, params: Any, refused: Any = ()) -> float:
     """Return how many logits of the vocabulary a row holds at a time in training.
 
     Each chunk of logits reads and writes the float32 gradient of the vocabulary's matrix, and fills
@@ -229,8 +232,10 @@ def choose_scores_at_once(run: Run, mesh: jax.sharding.Mesh, params: Any) -> flo
     16 bytes each. So if the matrix has more than twice as many elements as the chip holds logits,
     fewer chunks with their logits in HBM move less. On a CPU the limit is a row's.
 
-    params: the parameters of the model, or their shapes.
+    params: the parameters of the model, or their shapes. refused: as in `Trust`.
     """
+    if LOSS in refused:
+        return math.inf
     device = mesh.devices.flat[0]
     if device.platform == "cpu":
         return MAX_SCORES_PER_ROW

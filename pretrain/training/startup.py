@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
+from data.members import call_later
 from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from data.source import Source, describe_omissions
@@ -32,6 +33,8 @@ from pretrain.training.targets import check_heldout_rows, check_training_rows
 from pretrain.workdir.skipped_documents import check_skipped_documents, write_skipped_documents
 from pretrain.workdir.source_record import check_source, write_source
 from pretrain.workdir.workdir import Workdir
+
+count_trained = call_later("pretrain.training.optimizers.frozen:count_trained")
 
 # Share of tokens among the positions of all rows, below which packing is recommended.
 MIN_FILLED = 0.9
@@ -66,6 +69,7 @@ def open_data(
     if before is None:
         check_seed(run.train.seed)
     check_teacher(run, workdir)
+    check_base(run, workdir)
     source = source or open_source(run.data.store)
     phases = resolve_phases(run)
     for phase in phases:
@@ -116,6 +120,15 @@ def check_teacher(run: Run, workdir: Workdir) -> None:
         )
 
 
+def check_base(run: Run, workdir: Workdir) -> None:
+    """Raise ConfigError if LoRA would freeze a model whose parameters are random."""
+    if run.train.lora_rank and not workdir.has_finished_steps:
+        raise ConfigError(
+            f"train.lora_rank={run.train.lora_rank}: {workdir} has no model, whose parameters LoRA "
+            "leaves as they are: begin with one by `finetune --from` or `train --from`"
+        )
+
+
 def keep_training(run: Run, before: Run | None) -> Run:
     """Return what config.json records of a start that trains nothing.
 
@@ -163,6 +176,9 @@ def describe_start(
         f"{type(run.model).__name__} with {num_params:,} float32 parameters, computed in "
         f"{run.train.compute_dtype}, on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
     ]
+    if run.train.lora_rank:
+        trained = count_trained(run, params)
+        lines += [f"LoRA of rank {run.train.lora_rank} trains {trained:,} of them"]
     parts = stream.streams
     steps = min(phase.stop, run.train.last_step) - phase.start
     lines += [describe_reading(*part, steps) for part in parts.items()]

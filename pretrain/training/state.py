@@ -12,9 +12,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from data.members import call_later
 from data.mixed import Mixed, map_shapes, split_objective
 from data.objectives.objective import Objective
+from models import build
+from pretrain.config import Run
 
+add_factors = call_later("pretrain.training.optimizers.factors:add_factors")
 THREEFRY_KERNEL = "jax_threefry_gpu_kernel_lowering"
 
 
@@ -76,6 +80,15 @@ def init_state(
     """Return the state before the first step. Traceable: `jax.eval_shape` of it costs no memory."""
     variables = init_variables(model, objective, batch_size)
     return create_state(init_params(model, objective, seed), optimizer, variables)
+
+
+def init_run_state(run: Run, optimizer: optax.GradientTransformation) -> TrainState:
+    """Return the state before the first step of a run, with LoRA's factors if it has some."""
+    data, seed = run.data, run.train.seed
+    state = init_state(build(run.model), data.objective, optimizer, seed, data.batch_size)
+    if not run.train.lora_rank:
+        return state
+    return create_state(add_factors(run, state.params), optimizer, state.variables)
 
 
 def create_state(

@@ -37,9 +37,11 @@ class Trained:
     """A checkpoint of a workdir.
 
     Attributes:
-      run: the configuration; of a run with phases, the settings of the phase that made it.
+      run: the configuration; of a run with phases, the settings of the phase that made it; of a
+        run with LoRA, without it.
       step: the step of the checkpoint.
-      params: the parameters, float32, on the first device unless placed elsewhere.
+      params: the model's parameters, LoRA's factors merged, float32, on the first device unless
+        placed elsewhere.
       encoding: the vocabulary, or the classes of images, that the model was trained with.
       parameters: what `params` are: "raw" as trained, or "ema", their moving average.
     """
@@ -142,6 +144,7 @@ def open_trained(
     parameters: str | None = None,
     report: Callable[[str], Any] = print,
     choose_sharding: Callable[[str, tuple[int, ...]], Any] | None = None,
+    merge: bool = True,
 ) -> Trained:
     """Return the newest sound checkpoint of a workdir, or the one of `step`.
 
@@ -150,6 +153,7 @@ def open_trained(
       parameters: "ema" for the moving average of the parameters (`train.ema_decay`), "raw" or None
         for the parameters themselves.
       choose_sharding: (path, shape) -> sharding of a parameter; None: the first device.
+      merge: whether LoRA's factors are merged into the kernels; otherwise both are as saved.
 
     Raises:
       FileNotFoundError: there is no such checkpoint.
@@ -181,7 +185,19 @@ def open_trained(
             f"(fingerprint {encoding.fingerprint}, recorded {recorded}); put the right one back"
         )
     check_encoding_size(workdir, run.model, encoding)
+    if run.train.lora_rank and merge:
+        run, params = merge_lora(run, params)
     return Trained(workdir, run, step, params, encoding, parameters)
+
+
+def merge_lora(run: Run, params: Any) -> tuple[Run, dict[str, Any]]:
+    """Return a run without LoRA, and its parameters with the factors merged into the kernels."""
+    import jax
+
+    from models.layers.lora import merge_factors
+
+    merged = jax.jit(partial(merge_factors, scale=run.train.lora_scale))(params)
+    return dataclasses.replace(run, train=dataclasses.replace(run.train, lora_rank=None)), merged
 
 
 def check_encoding_size(workdir: Workdir, model: Any, encoding: Vocabulary | ImageEncoding) -> None:

@@ -13,7 +13,6 @@ import jax
 from etils import epath
 
 from data.source import Source
-from models import build
 from pretrain.config import Run, from_json
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.beginnings.given import GivenModel
@@ -21,7 +20,7 @@ from pretrain.training.divergence import count_updates
 from pretrain.training.new_workdir import name_folder, write_new_workdir
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
-from pretrain.training.state import TrainState, init_state
+from pretrain.training.state import TrainState, init_run_state
 from pretrain.workdir import skipped_documents, source_record
 from pretrain.workdir.check import read_object
 from pretrain.workdir.checkpoints import Checkpoints
@@ -78,15 +77,7 @@ def restore_branch(
 
     Raises ConfigError if the checkpoint has other values.
     """
-    init = partial(
-        init_state,
-        build(run.model),
-        run.data.objective,
-        make_run_optimizer(run),
-        run.train.seed,
-        run.data.batch_size,
-    )
-    abstract = jax.eval_shape(init)
+    abstract = jax.eval_shape(partial(init_run_state, run, make_run_optimizer(run)))
     first = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     shardings = jax.tree.map(lambda _: first, abstract)
     with pin_step(place, step), Checkpoints(epath.Path(place), read_only=True) as checkpoints:

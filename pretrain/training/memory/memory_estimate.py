@@ -27,6 +27,7 @@ from pretrain.mesh.sharding import (
 from pretrain.training import flops
 from pretrain.training.losses import Loss, LossOptions, MixedLoss
 from pretrain.training.memory.device_memory import format_bytes
+from pretrain.training.optimizers import make_frozen_test
 from pretrain.training.program import Program, make_program
 from pretrain.training.state import TrainState, init_variables
 
@@ -179,11 +180,11 @@ def count_carried_gradients(run: Run, params: Any, num_devices: int) -> int:
     """
     is_summed = run.train.microbatches > 1
     itemsize = 4 if is_summed else np.dtype(run.train.compute_dtype).itemsize
-    counted = 0
+    counted, is_frozen = 0, make_frozen_test(run)
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         path = format_path(keys)
         is_carried = is_summed or "layers" in path.split("/")
-        if is_carried and not path.startswith(tuple(run.model.frozen_params)):
+        if is_carried and not is_frozen(path):
             counted += leaf.size
     return counted * itemsize // num_devices
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import math
 from typing import Any, cast
 
 import jax
-import numpy as np
 import optax
 
 from data.members import call_later
 from models.config.heads import HeadedConfig
 from pretrain.config import Run
-from pretrain.mesh.sharding import format_path
 from pretrain.settings import Optimizer
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.divergence import track_norms
@@ -26,7 +23,7 @@ freeze_params = call_later("pretrain.training.optimizers.frozen:freeze_params")
 freeze_lower_layers = call_later("pretrain.training.optimizers.frozen:freeze_lower_layers")
 build_groups = call_later("pretrain.training.optimizers.groups:build_groups")
 decay_rates_by_layer = call_later("pretrain.training.optimizers.groups:decay_rates_by_layer")
-select_trained = call_later("pretrain.training.optimizers.frozen:select_trained")
+make_frozen_test = call_later("pretrain.training.optimizers.frozen:make_frozen_test")
 
 
 def make_run_optimizer(run: Run, rate: Schedule | None = None) -> optax.GradientTransformation:
@@ -40,8 +37,8 @@ def make_run_optimizer(run: Run, rate: Schedule | None = None) -> optax.Gradient
         depth, _ = count_entries(run, 0)
         layers = cast(HeadedConfig, run.model).encoder.layers_per_block
         optimizer = decay_rates_by_layer(optimizer, run.optimizer.layer_decay, depth, layers)
-    if run.model.frozen_params:
-        optimizer = freeze_params(optimizer, run.model.frozen_params)
+    if run.model.frozen_params or run.train.lora_rank:
+        optimizer = freeze_params(optimizer, make_frozen_test(run))
     if run.train.trainable_layers is not None:
         optimizer = freeze_lower_layers(optimizer, *count_entries(run, run.train.trainable_layers))
     if run.train.ema_decay:
@@ -58,18 +55,6 @@ def count_entries(run: Run, trainable_layers: int) -> tuple[int, int]:
         encoder.depth // encoder.layers_per_block,
         trainable_layers // encoder.layers_per_block,
     )
-
-
-def count_trained(run: Run, params: Any) -> int:
-    """Return the number of parameters that the optimizer of a run updates."""
-    total = 0.0
-    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        path = format_path(keys)
-        share: Any = not path.startswith(tuple(run.model.frozen_params))
-        if share and run.train.trainable_layers is not None:
-            share = select_trained(path, *count_entries(run, run.train.trainable_layers))
-        total += math.prod(leaf.shape) * np.mean(share)
-    return round(total)
 
 
 def make_optimizer(

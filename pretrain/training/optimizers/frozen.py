@@ -1,6 +1,8 @@
 """Optimizers that leave some parameters unchanged."""
 
+import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -8,21 +10,57 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from models.config.heads import HeadedConfig
+from models.layers.lora import LORA_A, LORA_B
+from pretrain.config import Run
+from pretrain.families.fine_tuning import is_outside_layers
 from pretrain.mesh.sharding import format_path
+from pretrain.training.optimizers import count_entries
+
+
+def make_frozen_test(run: Run) -> Callable[[str], bool]:
+    """Return a function of a parameter's path: whether it is frozen and has no optimizer state.
+
+    LoRA trains its factors, and of a fine-tuned encoder the pooler and the head.
+    """
+    prefixes, has_lora = tuple(run.model.frozen_params), run.train.lora_rank is not None
+    has_head = isinstance(run.model, HeadedConfig)
+
+    def is_frozen(path: str) -> bool:
+        if path.startswith(prefixes):
+            return True
+        is_head = has_head and is_outside_layers(path)
+        return has_lora and not (is_head or path.endswith((LORA_A, LORA_B)))
+
+    return is_frozen
+
+
+def count_trained(run: Run, params: Any) -> int:
+    """Return the number of parameters that the optimizer of a run updates."""
+    total, is_frozen = 0.0, make_frozen_test(run)
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        path = format_path(keys)
+        share: Any = not is_frozen(path)
+        if share and run.train.trainable_layers is not None:
+            share = select_trained(path, *count_entries(run, run.train.trainable_layers))
+        total += math.prod(leaf.shape) * np.mean(share)
+    return round(total)
 
 
 def freeze_params(
-    optimizer: optax.GradientTransformation, prefixes: tuple[str, ...]
+    optimizer: optax.GradientTransformation, is_frozen: Callable[[str], bool]
 ) -> optax.GradientTransformation:
-    """Return the optimizer without the parameters whose paths begin with one of `prefixes`.
+    """Return the optimizer without the parameters that are frozen.
 
     They have no update, no weight decay and no optimizer state.
+
+    Args:
+      is_frozen: of a parameter's path.
     """
 
     def label_params(params: optax.Params) -> Any:
         return jax.tree_util.tree_map_with_path(
-            lambda keys, _: "frozen" if format_path(keys).startswith(prefixes) else "trained",
-            params,
+            lambda keys, _: "frozen" if is_frozen(format_path(keys)) else "trained", params
         )
 
     return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label_params)
@@ -60,7 +98,7 @@ def zero_frozen(updates: optax.Updates, depth: int, num_trained: int) -> optax.U
 
 def select_trained(path: str, depth: int, num_trained: int) -> bool | np.ndarray:
     """Return whether `freeze_lower_layers` trains a parameter; of a stack, bool [depth]."""
-    if not path.startswith("encoder/") or "/pooler/" in path:
+    if is_outside_layers(path):
         return True
     if match := re.search(r"/layer_(\d+)/", path):
         return int(match[1]) >= depth - num_trained

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 from models import build
 from models.config.base import ImageConfig
-from pretrain.config import CONFIGS, Mesh, load
+from pretrain.config import CONFIGS, Mesh, load, override_run
 from pretrain.families import FAMILIES
 from pretrain.mesh.sharding import (
     MESH_AXES,
@@ -29,6 +29,7 @@ from pretrain.mesh.sharding import (
     make_partition_spec,
     make_state_shardings,
 )
+from pretrain.training.optimizers.factors import add_factors
 from pretrain.training.state import TrainState, init_params
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -61,6 +62,9 @@ def test_every_row_has_a_parameter(runs):
     paths = []
     for run in runs.values():
         params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
+        if run.model in (runs["modernbert"].model, runs["t5"].model):
+            lora = override_run(run, ["train.lora_rank=2", "train.lora_targets=attention,mlp"])
+            params = jax.eval_shape(partial(add_factors, lora), params)
         paths += [format_path(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
     for family in FAMILIES.values():
         if issubclass(family.config, ImageConfig):

@@ -6,6 +6,7 @@ import pytest
 from pretrain.config import Mesh, load
 from pretrain.mesh.sharding import make_mesh
 from pretrain.plan.floor import compute_floor, count_gradient_bytes
+from pretrain.training.optimizers import make_frozen_test
 from pretrain.training.program import make_program
 from tests.pretrain.plan.test_plan import slice_of_chips
 
@@ -55,7 +56,7 @@ def test_a_teacher_has_no_gradients_and_is_not_written():
     student, teacher = (
         sum(leaf.size for leaf in jax.tree.leaves(params[name])) for name in ("student", "teacher")
     )
-    found = count_gradient_bytes(program, "bfloat16", run.model.frozen_params)
+    found = count_gradient_bytes(program, "bfloat16", make_frozen_test(run))
     assert found == (2 * student, 4 * teacher)
     machine, mesh = slice_of_chips("v5p:2x2x4", "TPU v5")
     floor = compute_floor(0, HELD, 0.0, mesh, machine, 1e9)
