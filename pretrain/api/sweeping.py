@@ -10,10 +10,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from etils import epath
+
 from data.corpus.paths import is_remote
 from data.store.atomic import write_atomically
+from data.store.kinds import open_source
 from pretrain.api.training import check_main_thread
 from pretrain.config import Run, load, to_json
+from pretrain.convert.export_folder import check_output
+from pretrain.convert.hub.address import is_address
 from pretrain.host.terminal import print_notice
 from pretrain.processes.job_queue import JobQueue, VerbCall
 from pretrain.processes.processes import detect_own_cluster
@@ -28,7 +33,9 @@ from pretrain.reporting.sweep_table import (
 from pretrain.settings.overrides import ConfigError
 from pretrain.settings.sweep_options import SweepOptions
 from pretrain.settings.verb_options import takes
+from pretrain.workdir.check import explain_no_workdir, is_hugging_face_folder
 from pretrain.workdir.sweep_record import check_folder, open_record
+from pretrain.workdir.workdir import Workdir
 
 SCORES, REPORT = "scores.json", "report"  # files in the folder of a sweep
 
@@ -76,11 +83,13 @@ def sweep(options: SweepOptions) -> SweepResult:
       ValueError: this is not the main thread, or the process is one of several.
       ConfigError: a member is not a valid run, or the folder has another sweep.
     """
-    return run_sweep(options)
+    result = run_sweep(options)
+    export_best(options, result)
+    return result
 
 
 def run_sweep(options: SweepOptions) -> SweepResult:
-    """Sweep as `sweep` does, and print how each member ends."""
+    """Sweep as `sweep` does, without an export, and print how each member ends."""
     check_main_thread("sweep")
     if (cluster := detect_own_cluster()).num_processes != 1:
         raise ValueError(
@@ -92,6 +101,10 @@ def run_sweep(options: SweepOptions) -> SweepResult:
     check_members(members, runs)
     metric = choose_metric(options, runs)
     check_folder(options.folder)
+    if options.export:
+        check_output(options.export, options.overwrite)
+    if options.jobs:
+        check_beginning(options, runs)
     states: dict[str, str] = {}
     signal = None
     if options.jobs:
@@ -101,12 +114,38 @@ def run_sweep(options: SweepOptions) -> SweepResult:
     return finish_sweep(options, members, runs, metric, states, signal)
 
 
+def export_best(options: SweepOptions, result: SweepResult) -> None:
+    """Export the best member, if that is asked and the sweep was not stopped.
+
+    Raises ValueError if no member has finished with the score.
+    """
+    if not options.export or result.signal is not None:
+        return
+    if result.best is None:
+        raise ValueError(f"--export {options.export}: no member has finished with {result.metric}")
+    from pretrain.api.exporting import export
+
+    step = result.outcomes[os.path.basename(result.best)].scored_step
+    export(result.best, options.export, step=step, overwrite=options.overwrite)
+
+
 def check_members(members: Mapping[str, list[str]], runs: Mapping[str, Run]) -> None:
     """Raise ConfigError if two members are the same run."""
     names: dict[str, str] = {}
     for name, run in runs.items():
         if (other := names.setdefault(to_json(run), name)) != name:
             raise ConfigError(f"{other} and {name} are the same run: leave one of the values out")
+
+
+def check_beginning(options: SweepOptions, runs: Mapping[str, Run]) -> None:
+    """Raise an error if a store, or the model of --from that a new member needs, is not there."""
+    for store in dict.fromkeys(run.data.store for run in runs.values()):
+        open_source(store)
+    has_new = any(not Workdir.open(f"{options.folder}/{name}").has_config for name in runs)
+    if has_new and (place := options.pretrained) and not is_address(place):
+        path = epath.Path(place)
+        if not is_hugging_face_folder(path) and not (path / "checkpoints").is_dir():
+            raise FileNotFoundError(f"--from: {explain_no_workdir(path, 'checkpoints/')}")
 
 
 def choose_metric(options: SweepOptions, runs: Mapping[str, Run]) -> str:
@@ -180,36 +219,41 @@ def finish_sweep(
     states: Mapping[str, str],
     signal: int | None,
 ) -> SweepResult:
-    """Compare the members, write what compares them, and export the best if asked."""
+    """Compare the members, and write what compares them."""
     outcomes = {}
     for name, run in runs.items():
         workdir = os.path.join(options.folder, name)
         keeps_best = run.checkpoint.best == metric
         outcome = read_outcome(workdir, states.get(name, ""), metric, keeps_best)
-        state = outcome.state or describe_steps(outcome.step, run)
+        state = outcome.state or describe_steps(workdir, outcome.step, run)
         outcomes[name] = outcome._replace(state=state)
     ranked = {name: outcomes[name] for name in rank_members(outcomes, metric)}
     result = SweepResult(options.folder, metric, ranked, signal)
     if not is_remote(options.folder) and os.path.isdir(options.folder):
-        scores = format_scores(members, outcomes, metric)
+        best = os.path.basename(result.best) if result.best else None
+        scores = format_scores(members, ranked, metric, best)
         write_atomically(os.path.join(options.folder, SCORES), scores)
         write_curves(options.folder, [name for name in ranked if ranked[name].step])
-    if options.export and signal is None:
-        if result.best is None:
-            raise ValueError(f"--export {options.export}: no member has finished with {metric}")
-        from pretrain.api.exporting import export
-
-        best = os.path.basename(result.best)
-        keeps_best = runs[best].checkpoint.best == metric
-        export(result.best, options.export, step=outcomes[best].scored_step if keeps_best else None)
     return result
 
 
-def describe_steps(step: int, run: Run) -> str:
+def describe_steps(workdir: str, step: int, run: Run) -> str:
     """Return the state of a member that this command did not train."""
-    if step >= run.train.last_step:
+    if step >= run.train.last_step or has_stopped_early(workdir, step, run):
         return "finished"
     return f"at step {step:,} of {run.train.last_step:,}" if step else "not begun"
+
+
+def has_stopped_early(workdir: str, step: int, run: Run) -> bool:
+    """Return whether early stopping has ended a run at a step, as its checkpoint says."""
+    if not run.evaluate.patience or step not in Workdir.open(workdir).list_steps():
+        return False
+    from pretrain.training.early_stopping import EarlyStopping
+    from pretrain.workdir.checkpoint_record import read_record
+
+    record = read_record(epath.Path(workdir) / "checkpoints" / str(step))
+    counts = record.get("stopping", {})
+    return EarlyStopping(run.evaluate.patience, run.checkpoint.best, counts).is_exhausted
 
 
 def write_curves(folder: str, names: list[str]) -> None:

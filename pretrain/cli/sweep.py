@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from pretrain.api.sweeping import SweepOptions, run_sweep
+from pretrain.api.sweeping import SweepOptions, export_best, run_sweep
 from pretrain.host.terminal import print_error
 from pretrain.settings.verb_options import add_options, read_options
 
@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train the members and print their table; return the exit status: 1 if one failed."""
-    result = run_sweep(read_options(SweepOptions, args))
+    options = read_options(SweepOptions, args)
+    result = run_sweep(options)
     print(result)
     if result.signal:
         print("stopped; the same command resumes the sweep")
@@ -36,6 +37,9 @@ def run(args: argparse.Namespace) -> int:
         print_error(f"{name} failed: {read_last_line(log)} ({log})")
     if result.best:
         print(f"best by {result.metric}: {result.best}")
+    export_best(options, result)
+    if options.export:
+        print(f"{options.export}: the best, exported")
     return 1 if result.failed else 0
 
 

@@ -94,7 +94,7 @@ def _draw_files(
         axes.set_ylabel(label, parse_math=False)  # $ would begin a formula
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=(1, 2, 5, 10)))
         for axis, largest in ((axes.xaxis, axes.get_xlim()[1]), (axes.yaxis, axes.get_ylim()[1])):
-            if largest >= 10_000:
+            if 10_000 <= largest < 1e9:  # the perplexity of a diverged run has 300 digits
                 axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")

@@ -39,7 +39,8 @@ def read_outcome(workdir: str, state: str, metric: str, keeps_best: bool) -> Out
       keeps_best: whether the run keeps its best checkpoint, whose scores then count; else the
         scores of the last evaluation do.
     """
-    rows = Workdir.open(workdir).read_metrics()
+    opened = Workdir.open(workdir)
+    rows = opened.read_metrics()
     scores_by_step = {
         row["step"]: {
             key.removeprefix(HELDOUT_PREFIX): float(value)
@@ -50,8 +51,10 @@ def read_outcome(workdir: str, state: str, metric: str, keeps_best: bool) -> Out
         if any(key.startswith(HELDOUT_PREFIX) for key in row)
     }
     step = max(scores_by_step, default=None)
-    if keeps_best:
-        step = find_best_step(scores_by_step, metric)
+    if keeps_best:  # Evaluations between two checkpoints have none that could be used.
+        saved = opened.list_steps()
+        kept = {each: scores for each, scores in scores_by_step.items() if each in saved}
+        step = find_best_step(kept, metric)
     return Outcome(
         state,
         rows[-1]["step"] if rows else 0,
@@ -100,13 +103,21 @@ def _format_row(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def format_scores(
-    members: Mapping[str, Sequence[str]], outcomes: Mapping[str, Outcome], metric: str
+    members: Mapping[str, Sequence[str]],
+    ranked: Mapping[str, Outcome],
+    metric: str,
+    best: str | None,
 ) -> str:
-    """Return the text of scores.json: {"metric", "best", "members": {name: what it reached}}."""
-    ranked = rank_members(outcomes, metric)
+    """Return the text of scores.json: {"metric", "best", "members": {name: what it reached}}.
+
+    Args:
+      members: {name: overrides}.
+      ranked: {name: what it reached}, the best first.
+      best: the best finished member.
+    """
     described: dict[str, Any] = {
-        name: {"overrides": list(members[name]), **outcomes[name]._asdict()} for name in ranked
+        name: {"overrides": list(members[name]), **outcome._asdict()}
+        for name, outcome in ranked.items()
     }
-    best = next((name for name in ranked if metric in outcomes[name].scores), None)
     content = {"metric": metric, "best": best, "members": described}
     return format_json(replace_nonfinite(content), indent=1) + "\n"

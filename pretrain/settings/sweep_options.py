@@ -81,6 +81,7 @@ class SweepOptions(VerbOptions):
         converter=format_optional,
         metavar="FOLDER",
     )
+    overwrite: bool = option("replace an earlier export in the folder of --export", default=False)
 
     def check(self) -> None:
         """Raise ValueError for a number out of range."""

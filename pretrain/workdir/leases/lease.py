@@ -191,7 +191,7 @@ class Lease:
     def _make_refusal(self, holder: Holder | None) -> ConfigError:
         return ConfigError(
             f"{self._workdir} is in use by {holder or 'another process'}. Wait for it to end, stop "
-            "it, or name another --workdir. The lease of a process that died is free at once on "
+            "it, or name another folder. The lease of a process that died is free at once on "
             f"its own machine, and after {STALE:g} s on others: give the same command again"
         )
 

@@ -12,6 +12,7 @@ import pytest
 from pretrain import api
 from pretrain.__main__ import main
 from pretrain.config import load
+from pretrain.reporting.sweep_table import read_outcome
 from pretrain.settings.overrides import ConfigError
 from pretrain.workdir.workdir import Workdir
 from tests.faults.conftest import write_tiny_store
@@ -87,6 +88,38 @@ def test_the_best_is_exported_and_a_finished_member_is_not_trained_again(store, 
 
 
 @pytest.mark.more
+def test_a_member_that_stopped_early_is_finished(store, tmp_path, capsys):
+    """Both stop at the first worse score; the best step is one that was saved."""
+    folder = tmp_path / "sweep"
+    words = [
+        *("train.steps=60", "evaluate.every=2", "evaluate.patience=1", "checkpoint.best=loss"),
+        "optimizer.learning_rate=1e-2,1e1",
+    ]
+    trained = [f"data.store={store}", *override(SMALL, *words)]
+    argv = ["sweep", "bert_tiny", "--folder", str(folder), *trained]
+    assert main([*argv, "--jobs", "2"]) == 0
+    bad = Workdir.open(folder / "learning_rate=1e1")
+    assert bad.read_metrics()[-1]["step"] < 60
+    capsys.readouterr()
+    assert main([*argv, "--jobs", "0", "--export", str(tmp_path / "best")]) == 0
+    shown = capsys.readouterr().out
+    states = {line.split()[0]: line.split()[-1] for line in shown.splitlines()[1:3]}
+    assert states == {"learning_rate=1e-2": "finished", "learning_rate=1e1": "finished"}
+    assert (tmp_path / "best/model.safetensors").exists()
+
+
+def test_the_best_step_was_saved(tmp_path):
+    """Of a run that keeps its best checkpoint, scores between two checkpoints do not count."""
+    losses = {5: 1.0, 10: 3.0, 15: 2.0, 20: 2.5}
+    rows = [{"step": step, "heldout_loss": loss} for step, loss in losses.items()]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for step in (10, 20):
+        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+    outcome = read_outcome(str(tmp_path), "finished", "loss", keeps_best=True)
+    assert (outcome.scored_step, outcome.scores) == (20, {"loss": 2.5})
+
+
+@pytest.mark.more
 def test_a_stopped_sweep_resumes(store, tmp_path, root):
     folder = tmp_path / "sweep"
     words = [
@@ -135,12 +168,15 @@ def test_a_stopped_sweep_resumes(store, tmp_path, root):
         (["evaluate.every=0,2"], "evaluate.every is 0"),
         (["train.seed=0,1", "--metric", "f1"], "--metric f1"),
         (["train.seed=0,1", "--jobs", "-1"], "--jobs -1"),
+        (["train.seed=0,1", "data.store=/nowhere"], "/nowhere is not a token store"),
+        (["train.seed=0,1", "--from", "/nowhere"], "--from: /nowhere"),
+        (["train.seed=0,1", "--export", "/usr"], "/usr: exists and is not empty"),
     ],
 )
 def test_a_wrong_sweep_begins_nothing(store, tmp_path, capsys, words, message):
     folder = tmp_path / "sweep"
-    argv = ["sweep", "bert_tiny", "--folder", str(folder), f"data.store={store}"]
-    assert main([*argv, *override(SMALL, *words)]) == 2
+    argv = ["sweep", "bert_tiny", "--folder", str(folder)]
+    assert main([*argv, *override([f"data.store={store}", *SMALL], *words)]) == 2
     assert message in capsys.readouterr().err
     assert not folder.exists()
 
