@@ -84,12 +84,13 @@ def sweep(options: SweepOptions) -> SweepResult:
       ConfigError: a member is not a valid run, or the folder has another sweep.
     """
     result = run_sweep(options)
+    write_comparison(options, result)
     export_best(options, result)
     return result
 
 
 def run_sweep(options: SweepOptions) -> SweepResult:
-    """Sweep as `sweep` does, without an export, and print how each member ends."""
+    """Train and compare as `sweep` does, write no comparison, and print how each member ends."""
     check_main_thread("sweep")
     if (cluster := detect_own_cluster()).num_processes != 1:
         raise ValueError(
@@ -111,7 +112,7 @@ def run_sweep(options: SweepOptions) -> SweepResult:
         with hold_folder(options.folder):
             open_record(options.folder, options.config, options.pretrained, members)
             states, signal = train_members(options, members)
-    return finish_sweep(options, members, runs, metric, states, signal)
+    return compare_members(options, runs, metric, states, signal)
 
 
 def export_best(options: SweepOptions, result: SweepResult) -> None:
@@ -211,15 +212,14 @@ def describe_state(status: int) -> str:
     return f"failed: exit status {status}" if status else "finished"
 
 
-def finish_sweep(
+def compare_members(
     options: SweepOptions,
-    members: Mapping[str, list[str]],
     runs: Mapping[str, Run],
     metric: str,
     states: Mapping[str, str],
     signal: int | None,
 ) -> SweepResult:
-    """Compare the members, and write what compares them."""
+    """Return what the members have reached, the best first."""
     outcomes = {}
     for name, run in runs.items():
         workdir = os.path.join(options.folder, name)
@@ -228,13 +228,18 @@ def finish_sweep(
         state = outcome.state or describe_steps(workdir, outcome.step, run)
         outcomes[name] = outcome._replace(state=state)
     ranked = {name: outcomes[name] for name in rank_members(outcomes, metric)}
-    result = SweepResult(options.folder, metric, ranked, signal)
-    if not is_remote(options.folder) and os.path.isdir(options.folder):
-        best = os.path.basename(result.best) if result.best else None
-        scores = format_scores(members, ranked, metric, best)
-        write_atomically(os.path.join(options.folder, SCORES), scores)
-        write_curves(options.folder, [name for name in ranked if ranked[name].step])
-    return result
+    return SweepResult(options.folder, metric, ranked, signal)
+
+
+def write_comparison(options: SweepOptions, result: SweepResult) -> None:
+    """Write FOLDER/scores.json and FOLDER/report, if the folder is on this machine."""
+    folder, outcomes = options.folder, result.outcomes
+    if is_remote(folder) or not os.path.isdir(folder):
+        return
+    best = os.path.basename(result.best) if result.best else None
+    scores = format_scores(options.list_members(), outcomes, result.metric, best)
+    write_atomically(os.path.join(folder, SCORES), scores)
+    write_curves(folder, [name for name in outcomes if outcomes[name].step])
 
 
 def describe_steps(workdir: str, step: int, run: Run) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from pretrain.api.sweeping import SweepOptions, export_best, run_sweep
+from pretrain.api.sweeping import SweepOptions, export_best, run_sweep, write_comparison
 from pretrain.host.terminal import print_error
 from pretrain.settings.verb_options import add_options, read_options
 
@@ -29,16 +29,18 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(SweepOptions, args)
     result = run_sweep(options)
     print(result)
-    if result.signal:
-        print("stopped; the same command resumes the sweep")
-        return 128 + result.signal
     for name in result.failed:
         log = f"{result.folder}/{name}.log"
         print_error(f"{name} failed: {read_last_line(log)} ({log})")
-    if result.best:
-        print(f"best by {result.metric}: {result.best}")
-    export_best(options, result)
+    if result.signal:
+        print("stopped; the same command resumes the sweep")
+    elif result.best:
+        print(f"best by {result.metric}: {result.best}", flush=True)
+    write_comparison(options, result)
+    if result.signal:
+        return 128 + result.signal
     if options.export:
+        export_best(options, result)
         print(f"{options.export}: the best, exported")
     return 1 if result.failed else 0
 

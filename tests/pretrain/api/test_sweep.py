@@ -1,5 +1,6 @@
 """A sweep trains its members, goes on when one fails, resumes, and compares what there is."""
 
+import errno
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 
 from pretrain import api
 from pretrain.__main__ import main
+from pretrain.api import sweeping
 from pretrain.config import load
 from pretrain.reporting.sweep_table import read_outcome
 from pretrain.settings.overrides import ConfigError
@@ -106,6 +108,25 @@ def test_a_member_that_stopped_early_is_finished(store, tmp_path, capsys):
     states = {line.split()[0]: line.split()[-1] for line in shown.splitlines()[1:3]}
     assert states == {"learning_rate=1e-2": "finished", "learning_rate=1e1": "finished"}
     assert (tmp_path / "best/model.safetensors").exists()
+
+
+def test_a_full_disk_costs_no_table(store, tmp_path, monkeypatch, capsys):
+    for seed, loss in enumerate((3.0, 2.0)):
+        (tmp_path / f"seed={seed}").mkdir()
+        row = {"step": 4, "heldout_loss": loss}
+        (tmp_path / f"seed={seed}/metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "sweep.json").write_text("{}")
+
+    def fill_disk(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(sweeping, "write_atomically", fill_disk)
+    assert sweep(store, tmp_path, "train.seed=0,1", "--jobs", "0") == 2
+    shown = capsys.readouterr()
+    assert "No space left on device" in shown.err
+    rows = [line.split()[:2] for line in shown.out.splitlines()[1:3]]
+    assert rows == [["seed=1", "2.0000"], ["seed=0", "3.0000"]]
+    assert shown.out.splitlines()[-1] == f"best by loss: {tmp_path / 'seed=1'}"
 
 
 def test_the_best_step_was_saved(tmp_path):

@@ -97,3 +97,10 @@ def test_the_picture_of_a_long_run_shows_its_mean_and_its_name(tmp_path, spied):
     assert "20,000" in ticks and not any("." in tick for tick in ticks)
     extents = [tick.get_window_extent() for tick in drawn.get_xticklabels()[1:-1]]
     assert all(0 <= one.x0 and one.x1 <= figure.bbox.width for one in extents)
+
+
+def test_a_diverged_run_has_a_picture(tmp_path):
+    """A label with all digits of its perplexity would be wider than the picture."""
+    rows = [{"step": step, "heldout_perplexity": 10.0**power} for step, power in ((1, 2), (2, 300))]
+    (path,) = draw_curves({"a": rows}, tmp_path)
+    assert path.name == "heldout_perplexity.png"
