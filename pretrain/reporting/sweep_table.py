@@ -53,8 +53,8 @@ def read_outcome(workdir: str, state: str, metric: str, keeps_best: bool) -> Out
     step = max(scores_by_step, default=None)
     if keeps_best:  # Evaluations between two checkpoints have none that could be used.
         saved = opened.list_steps()
-        kept = {each: scores for each, scores in scores_by_step.items() if each in saved}
-        step = find_best_step(kept, metric)
+        usable = {each: scores for each, scores in scores_by_step.items() if each in saved}
+        step = find_best_step(usable, metric)
     return Outcome(
         state,
         rows[-1]["step"] if rows else 0,
