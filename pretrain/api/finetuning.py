@@ -14,6 +14,7 @@ from data.corpus.paths import is_remote
 from pretrain.api.loading import find_checkpoint
 from pretrain.api.training import RunResult, check_main_thread, train_watched
 from pretrain.config import override_run
+from pretrain.finetune.begin_adapter import check_adapter
 from pretrain.finetune.encoders import check_start
 from pretrain.finetune.finetune_options import FinetuneOptions, TaskOptions
 from pretrain.finetune.multitask import OF_EACH, combine_examples, split_task_arguments
@@ -128,6 +129,7 @@ def run_finetuning(options: FinetuneOptions, began: float | None = None) -> list
         check_workdir_path(workdir)
         if (existing := Workdir.open(workdir)).has_config:
             check_origin(existing, pretrained, options.fresh)
+            check_adapter(existing, options.adapter)
     check_run_program(base, make_mesh(base.mesh))
     refusal, results = describe_refusal(base, pretrained.vocabulary), []
     for seed, workdir, monitoring in zip(seeds, workdirs, watched, strict=True):

@@ -6,6 +6,7 @@ B [out, r].
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import pathlib
@@ -161,6 +162,11 @@ class Adapter(NamedTuple):
     rank: int
     alpha: float
     tensors: Mapping[str, np.ndarray]
+
+    @property
+    def digest(self) -> str:
+        """A hash of the file of its tensors."""
+        return hashlib.sha256((self.folder / WEIGHTS).read_bytes()).hexdigest()[:32]
 
     @property
     def modules(self) -> list[str]:

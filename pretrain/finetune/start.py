@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING, Any
 from data.config import Data
 from pretrain.config import Run, load, override_run, validate_run
 from pretrain.convert import find_model_family
+from pretrain.finetune.begin_adapter import (
+    add_adapter,
+    check_lora_settings,
+    describe_adapter,
+    read_lora_settings,
+)
 from pretrain.finetune.finetune_options import EPOCHS, EPOCHS_OF_NEW, FinetuneOptions
 from pretrain.finetune.labelled_task import CountsRows, LabelledExamples
 from pretrain.finetune.tasks import open_to_examples
@@ -172,23 +178,6 @@ def make_base_run(args: FinetuneOptions, task: Any, examples: Any, pretrained: T
     )
 
 
-def read_lora_settings(folder: str, model: Any) -> dict[str, Any]:
-    """Return the fields of `Train` that an adapter of `peft` sets for a model."""
-    from pretrain.convert.adapter_folder import find_adapter_targets, open_adapter
-
-    adapter = open_adapter(folder)
-    targets = find_adapter_targets(adapter, model)
-    return {"lora_rank": adapter.rank, "lora_alpha": adapter.alpha, "lora_targets": targets}
-
-
-def check_lora_settings(folder: str | None, base: Run, requested: Run) -> None:
-    """Raise ValueError if the command line changes a setting that the adapter of a folder has."""
-    for name in ("lora_rank", "lora_alpha", "lora_targets") if folder else ():
-        own, other = getattr(base.train, name), getattr(requested.train, name)
-        if own != other:
-            raise ValueError(f"train.{name}={other}: the adapter {folder} has {own}; leave it out")
-
-
 def prepare_workdir(
     workdir: str, run: Run, pretrained: Trained, args: FinetuneOptions, examples: Any
 ) -> None:
@@ -215,7 +204,8 @@ def prepare_workdir(
             "task": ", ".join(args.task),
             "fresh": new,
             "fresh_flag": args.fresh,
-        } | ({"adapter": name_folder(args.adapter)} if args.adapter else {})
+            **describe_adapter(args.adapter),
+        }
         if pretrained.params:
             origin["pretrained_digest"] = digest_params(pretrained.params)
         start_workdir(workdir, run, params, pretrained.vocabulary, origin)
@@ -281,17 +271,6 @@ def make_initial_params(
     # The heads of the pretraining are dropped.
     params = initial | {"encoder": match_layout(given, initial["encoder"])}
     return params, [path for path in paths if not path.startswith("encoder/")]
-
-
-def add_adapter(folder: str, run: Run, params: Any) -> tuple[dict[str, Any], bool]:
-    """Return (parameters with the factors of an adapter, whether it has the head, too)."""
-    import jax
-
-    from pretrain.convert.adapter_folder import fill_adapter, open_adapter
-    from pretrain.training.optimizers.factors import add_factors
-
-    adapted = jax.device_get(jax.jit(lambda tree: add_factors(run, tree))(params))
-    return fill_adapter(open_adapter(folder), run.model, adapted)
 
 
 def describe_vectors(model: Any) -> str:

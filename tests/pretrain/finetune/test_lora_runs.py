@@ -1,5 +1,7 @@
 """A fine-tuning with LoRA from the command to the merged folder, and its adapter beside `peft`."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -92,3 +94,28 @@ def test_a_random_model_is_not_frozen(untrained, examples, tmp_path):
     run = load("bert_tiny", ["train.lora_rank=3"])
     with pytest.raises(ConfigError, match="has no model, whose parameters LoRA leaves"):
         check_base(run, Workdir.open(tmp_path / "new"))
+
+
+def test_an_adapter_is_exported_and_begun_with(tuned, untrained, examples, tmp_path):
+    """The run that begins with it is the one that wrote it, head included."""
+    sizes = api.export(tuned, tmp_path / "adapter", format="peft")
+    assert sizes.keys() == {"adapter_config.json", "adapter_model.safetensors"}
+    options = {**examples, "adapter": str(tmp_path / "adapter")}
+    rest = [setting for setting in SETTINGS if "lora" not in setting]
+    rest += ["train.stop_at_step=1", "checkpoint.keep=9"]
+    begin = partial(api.finetune, untrained, "classification", tmp_path / "w", **options)
+    with pytest.raises(ValueError, match="train.lora_rank=5: the adapter .* has 3; leave it out"):
+        begin(overrides=[*rest, "train.lora_rank=5"])
+    begin(overrides=rest)
+    first, before = (open_trained(*place, merge=False) for place in ((tmp_path / "w", 0), (tuned,)))
+    jax.tree.map(np.testing.assert_array_equal, first.params, before.params)
+    assert first.run.train.lora_alpha == 6 and first.read_origin()["fresh"] == []
+    with pytest.raises(ConfigError, match="began with the adapter adapter, not with none"):
+        api.finetune(untrained, "classification", tmp_path / "w", **examples, overrides=[
+            *rest, "train.lora_rank=3", "train.lora_alpha=6",
+            "train.lora_targets=key,out,query,value,down,up",
+        ])  # fmt: skip
+    with pytest.raises(ValueError, match="was trained without LoRA, so it has no adapter"):
+        api.export(untrained, tmp_path / "none", format="peft")
+    with pytest.raises(ValueError, match="--format peft: `push` uploads whole models"):
+        api.push(tuned, "user/name", format="peft")
