@@ -29,9 +29,11 @@ from pretrain.training.continuation import resume_rows
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.fits.model_fit import check_row_length
 from pretrain.training.memory.memory_check import check_memory
+from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.preemption import Preemption
 from pretrain.training.program import Program, check_batch, choose_program, make_program
 from pretrain.training.schedules import Count, Schedule, make_learning_rate
+from pretrain.training.state import TrainState, init_run_state
 from pretrain.workdir.workdir import Workdir
 
 # What only some runs need: a dataset of the caller, samples.
@@ -171,24 +173,38 @@ def make_fitting_programs(
     Raises:
       ConfigError: a phase does not fit the model or the phases before it.
     """
+    check_states(phases)
+    return make_programs(phases, lambda run, **options: make_program(run, mesh, **options))
+
+
+def check_states(phases: Sequence[PhaseRun]) -> None:
+    """Check the rows of all phases, and that one state fits them. Nothing is compiled.
+
+    Raises:
+      ConfigError: a phase does not fit the model or the phases before it.
+    """
+    states: dict[Any, TrainState] = {}
     for phase in phases:
+        run, data = phase.run, phase.run.data
+        lanes = data.batch_size if run.model.keeps_state else 0
+        key = run.model, data.objective, run.optimizer.without_schedule(), lanes
+        if key in states:
+            continue
         with name_place(phase.place):
-            check_row_length(phase.run)  # Longer rows than a model has positions cannot be traced.
-    programs = make_programs(phases, lambda run, **options: make_program(run, mesh, **options))
-    for phase, program in programs:
-        with name_place(phase.place):
-            check_state(programs[0][1], program)
-    return programs
+            check_row_length(run)  # Longer rows than a model has positions cannot be traced.
+            init = functools.partial(init_run_state, run, make_run_optimizer(run))
+            states[key] = jax.eval_shape(init)
+            check_state(next(iter(states.values())), states[key])
 
 
-def check_state(first: Program, program: Program) -> None:
+def check_state(first: TrainState, state: TrainState) -> None:
     """Raise ConfigError unless the state of the first phase has the shapes of another phase's."""
     before, after = (
         {
             jax.tree_util.keystr(path, simple=True, separator="/"): (leaf.shape, str(leaf.dtype))
-            for path, leaf in jax.tree.leaves_with_path(one.abstract_state)
+            for path, leaf in jax.tree.leaves_with_path(one)
         }
-        for one in (first, program)
+        for one in (first, state)
     )
     changed = [
         f"{path} has {describe_leaf(before.get(path))} before and {describe_leaf(after.get(path))} "

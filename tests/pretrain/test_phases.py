@@ -11,6 +11,7 @@ from data.objectives import MaskedLm
 from data.pipeline import Stream
 from data.rows.ramp import BatchRamp, Ramp
 from pretrain.__main__ import main
+from pretrain.cli.describe import describe_run
 from pretrain.config import Phase, Run, Train, from_json, load, override_run, to_json
 from pretrain.phases import find_phase, get_run_at, open_streams, resolve_phases
 from pretrain.settings.overrides import ConfigError
@@ -216,6 +217,23 @@ def test_describe_prints_a_table_of_phases(capsys):
     assert table[1][:6] == ["long", "101", "10", "3,200", "320", "32,000"]
     assert table[1][-1] == "data.objective.length=100"
     assert f"{102_400 + 32_000:,}" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("phases.long.model.depth=1", "phases.long: params/.* a phase cannot change their shapes"),
+        ("phases.long.model.width=64", "phases.long: params/.* a phase cannot change their shapes"),
+        ("phases.long.data.objective.length=512", "phases.long: rows of 512 tokens are longer"),
+        (
+            "phases.long.optimizer.scale_by_param_rms=true",
+            "phases.long: optimizer/.* cannot change",
+        ),
+    ],
+)
+def test_describe_refuses_what_train_refuses(words, message):
+    with pytest.raises(ConfigError, match=message):
+        describe_run(load("bert_tiny", [*WORDS, words]))
 
 
 def test_inspect_shows_the_batch_of_the_phase_of_a_step(store, tmp_path, capsys):
