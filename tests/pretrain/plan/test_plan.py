@@ -20,6 +20,7 @@ from pretrain.cli.plan import format_facts
 from pretrain.config import Mesh, load
 from pretrain.host.extras import how_to_install
 from pretrain.mesh.sharding import make_mesh
+from pretrain.plan import estimate
 from pretrain.plan import topology as machines
 from pretrain.plan.collectives import Collective
 from pretrain.plan.estimate import estimate_6nd, plan_run
@@ -140,6 +141,43 @@ def test_traffic_between_slices_uses_the_slower_network():
 def test_invalid_slices_are_refused(name):
     with pytest.raises(ConfigError, match="is not the name of a TPU slice: v4:2x2x1"):
         machines.make_tpu_machine(name)
+
+
+def test_phases_and_stairs_of_equal_shapes_are_planned_once(monkeypatch):
+    """Their times add up by their own steps."""
+    planned = []
+
+    def plan_shape(run, machine, **_):
+        planned.append((run.data.batch_size, run.data.objective.length))
+        hours = {"days_bound": run.train.steps / 24, "chip_hours_bound": run.train.steps * 8.0}
+        return {"fits": True, "steps": run.train.steps, **hours}
+
+    monkeypatch.setattr(estimate, "plan_run", plan_shape)
+    words = "phases.short.steps=30 phases.long.steps=12 phases.end.steps=8 data.batch_size=16 "
+    words += "data.batch_ramp.start=8 data.batch_ramp.steps=10 phases.long.data.objective.length=32"
+    run = load("bert_tiny", [*words.split(), "data.objective.max_predictions=6"])
+    facts = estimate.plan_phases(run, Machine("8 fake CPU devices", jax.devices("cpu")))
+    assert planned == [(8, 16), (16, 16), (16, 32)]
+    phases = [(phase["name"], phase["steps"], phase["changes"]) for phase in facts["phases"]]
+    assert phases == [
+        *(("short", 10, ["data.batch_size=8"]), ("short", 20, [])),
+        *(("long", 12, []), ("end", 8, [])),
+    ]
+    assert [phase["days_bound"] * 24 for phase in facts["phases"]] == pytest.approx([10, 20, 12, 8])
+    assert facts["fits"] and facts["steps"] == 50
+    assert facts["days_bound"] * 24 == pytest.approx(50) and facts["chip_hours_bound"] == 400
+
+
+@pytest.mark.more
+def test_a_plan_of_phases_is_printed_phase_by_phase():
+    words = "phases.short.steps=30 phases.long.steps=12 phases.long.data.batch_size=8"
+    small = "model.depth=1 model.width=16 model.mlp=32 model.num_heads=2 model.vocab=64"
+    run = load("bert_tiny", [*words.split(), *small.split(), "data.batch_size=16"])
+    machine = Machine("8 fake CPU devices", jax.devices("cpu"))
+    facts = estimate.plan_phases(run, machine, evaluation=False)
+    assert [phase["tokens_per_step"] for phase in facts["phases"]] == [256, 128]
+    printed = "\n".join(format_facts("bert_tiny", run, facts))
+    assert "bert_tiny, phase short, " in printed and "bert_tiny, phase long, " in printed
 
 
 def test_a_machine_without_the_tpus_compiler_is_advised_what_to_install(monkeypatch):

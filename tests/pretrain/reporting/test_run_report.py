@@ -19,6 +19,7 @@ from pretrain.cli import report
 from pretrain.cli.report import find_patch_figures
 from pretrain.config import Mesh, flatten_config
 from pretrain.mesh.sharding import make_mesh
+from pretrain.reporting import curve_images
 from pretrain.reporting.curves import list_curves
 from pretrain.reporting.run_report import (
     MAX_POINTS,
@@ -356,6 +357,39 @@ def test_a_start_records_the_version_of_this_program(tmp_path, root, monkeypatch
     environment_file.add_start(tmp_path, 0, make_mesh(Mesh(-1)), 1, 100.0, None)
     (line,) = environment_file.read_starts(tmp_path)
     assert line["packages"][name] == f"{name} 9"
+
+
+def test_phases_are_marked_where_they_begin(tmp_path, monkeypatch):
+    """On the page by step, tokens and hours; on the images by a line with the name."""
+    marked = []
+    rows = write_rows(tmp_path / "run", 9)
+    rows = [row | {"phase": "short" if row["step"] < 4 else "long"} for row in rows]
+    (tmp_path / "run" / "metrics.jsonl").write_text(format_json_lines(rows))
+    mark = curve_images._mark_phases
+    monkeypatch.setattr(
+        curve_images, "_mark_phases", lambda *args: (marked.append(args[1]), mark(*args))
+    )
+    pytest.importorskip("matplotlib")
+    path, *images = write_report([tmp_path / "run"], tmp_path / "out")
+    _, (run,) = read_page_data(path)
+    expected = [("short", [1, 50.0, 2 / 3600]), ("long", [4, 200.0, 8 / 3600])]
+    assert [(phase["name"], phase["at"]) for phase in run["phases"]] == [
+        (name, pytest.approx(at)) for name, at in expected
+    ]
+    assert marked == [{"short": 1, "long": 4}] * len(images) and images
+    write_rows(tmp_path / "plain", 9)
+    (path,) = write_report([tmp_path / "plain"], tmp_path / "other", write_images=False)
+    assert read_page_data(path)[1][0]["phases"] == []
+
+
+def test_a_step_of_a_stair_has_its_own_flops(tmp_path):
+    environment_file.add_start(tmp_path, 0, make_mesh(Mesh(-1)), 1, 100.0, 1000.0)
+    phases = [{"name": "", "stop": 2, "flops_per_step": 100.0}]
+    phases += [{"name": "", "stop": 9, "flops_per_step": 300.0}]
+    environment_file.extend_start(tmp_path, phases=phases)
+    rows = [{"step": n, "seconds": 0.5} for n in (1, 2, 3, 9)]
+    found = add_mfu(rows, environment_file.read_starts(tmp_path))
+    assert [row["mfu"] for row in found] == [0.2, 0.2, 0.6, 0.6]
 
 
 def test_the_environment_of_a_run_gives_its_mfu(tmp_path):

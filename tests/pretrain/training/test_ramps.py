@@ -1,5 +1,7 @@
 """Training through ramps: the batch, the temperature, the masks and the weight decay together."""
 
+import signal
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,9 @@ from pretrain.training.phase_programs import check_batches
 from pretrain.training.schedules import make_learning_rate
 from pretrain.workdir import environment_file, metrics_file
 from pretrain.workdir.trained import open_trained
-from tests.pretrain.training.test_loop import read_rows
+from tests import forks
+from tests.pretrain.training.recurrent_runs import train_run
+from tests.pretrain.training.test_loop import kill_after, read_rows
 from tests.pretrain.training.test_phase_programs import read_record
 
 # Batches of 8 rows up to step 3, of 16 from step 4; a temperature that changes after each step.
@@ -81,6 +85,22 @@ def test_a_run_that_stopped_within_its_ramps_ends_with_the_same_bits(whole, path
     for key in ("params", "optimizer", "rows"):
         assert read_record(workdir, LAST)[key] == expected[key]
     assert read_rows(workdir) == read_rows(whole[0])
+
+
+@pytest.mark.more
+def test_a_run_that_was_killed_within_its_ramps_ends_with_the_same_bits(path, tmp_path):
+    """The process ends after step 2, and after step 3, the last of the smaller batch."""
+    forks.prepare_server()
+    train_run(path, tmp_path / "whole", "checkpoint.every=1")
+    workdir = tmp_path / "run"
+    for step in (2, 3):
+        process = train_run(path, workdir, "checkpoint.every=1", popen=True)
+        kill_after(process, workdir, step)
+        assert process.returncode == -signal.SIGKILL
+    train_run(path, workdir, "checkpoint.every=1")
+    for key in ("params", "optimizer", "rows"):
+        assert read_record(workdir, LAST)[key] == read_record(tmp_path / "whole", LAST)[key]
+    assert read_rows(workdir) == read_rows(tmp_path / "whole")
 
 
 def test_a_ramp_that_trained_cannot_change_and_one_to_come_can(path, tmp_path):
