@@ -54,6 +54,7 @@ BY_VERB = {
 }
 PHASE_STEPS = re.compile(r"^(phases\.\w+\.steps=)\d+$")
 RAMP_END = re.compile(r"^(.*_ramp\.(?:last_step|steps)=)\d+$")
+RAMP_START = re.compile(r"^(data\.batch_ramp\.start=)\d+$")
 trained: dict[str, list[str]] = {}  # {workdir: where its commands end, in their own words}
 
 
@@ -72,7 +73,9 @@ def list_small(config: str) -> tuple[str, ...]:
 def shrink(verb: str, words: list[str]) -> list[str]:
     """Return the arguments of a command with smaller sizes, appended so that they take precedence."""
     if verb in ("train", "distil"):
-        words = [RAMP_END.sub(r"\g<1>1", word) for word in words]  # within the steps below
+        # within the steps and below the batch that follow
+        words = [RAMP_END.sub(r"\g<1>1", word) for word in words]
+        words = [RAMP_START.sub(r"\g<1>4", word) for word in words]
         if "--profile" in words:
             words[words.index("--profile") + 1] = f"1:{STEPS}"
         end = " ".join(word for word in words if word.startswith(ENDS))

@@ -25,9 +25,9 @@ _round = 0  # of exchanges: a program may train several times
 
 
 def begin_round() -> None:
-    """Begin the exchanges of another run in processes that have joined.
+    """Begin the exchanges of another run, or of another program, in processes that have joined.
 
-    The coordinator keeps what was published, so that names must differ between runs. All processes
+    The coordinator keeps what was published, so that names must differ between them. All processes
     call this equally often.
     """
     global _round

@@ -22,6 +22,7 @@ from data.pipeline import Stream
 from pretrain.config import Run
 from pretrain.mesh.device_feed import prefetch_to_devices
 from pretrain.phases import PhaseRun, find_phase, name_place, resolve_phases
+from pretrain.processes.exchange import begin_round
 from pretrain.run import list_ramps
 from pretrain.settings import Optimizer
 from pretrain.settings.overrides import ConfigError, apply_overrides, parse_override
@@ -160,7 +161,12 @@ def check_programs(phases: Sequence[PhaseRun], mesh: jax.sharding.Mesh) -> None:
     Raises:
       ConfigError: a phase does not fit the model, the memory or the phases before it.
     """
+    checked: list[int] = []
     for phase, program in make_fitting_programs(phases, mesh):
+        if id(program) in checked:
+            continue
+        checked.append(id(program))
+        begin_round()  # Hosts compare their memory.
         with name_place(phase.place):
             check_memory(phase.run, mesh, program)
 
@@ -244,6 +250,7 @@ def open_phases(
     """
 
     def make(own: Run, **options: Schedule) -> Program:
+        begin_round()  # Hosts compare the kernels that they trust.
         make_own = functools.partial(make_program, **options)
         return choose_program(own, mesh, workdir.path, make_own)
 
