@@ -232,6 +232,7 @@ def describe_run(run: Run) -> dict[str, Any]:
     from pretrain.training.state import init_params
 
     phases = resolve_phases(run)
+    first = phases[0].run
     if len(phases) > 1:
         check_states(phases)
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
@@ -246,7 +247,6 @@ def describe_run(run: Run) -> dict[str, Any]:
         module = "/".join(path.split("/")[:2])
         sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
     trained = count_trained(run, params)
-    first = phases[0].run
     tokens = count_positions(first.data.objective, first.data.batch_size)
     flops, visible_flops = flop_counts.count_step_flops(first)
     counts = count_phases(run)
