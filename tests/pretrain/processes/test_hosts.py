@@ -138,28 +138,6 @@ REPORT_PROGRAM = "from pretrain.processes import stragglers; stragglers.REPORT_I
 SLOW = "import time; from pretrain.mesh import device_feed as feed; place = feed.make_global_arrays; feed.make_global_arrays = lambda *words: time.sleep(0.5) or place(*words)\n"
 
 
-@pytest.mark.more
-def test_two_processes_train_phases_and_ramps_as_one(root, configs, tmp_path):
-    """The batch rises from 8 to 16 rows in the first phase; the second has 8 shorter rows."""
-    words = [
-        *("optimizer.epsilon=0.01", "checkpoint.every=2", "mesh.data=2", "mesh.fsdp=2"),
-        *("evaluate.every=4", "evaluate.samples=3"),
-        *("phases.a.steps=3", "data.batch_size=16", "data.batch_ramp.start=8"),
-        *("data.batch_ramp.steps=1", "phases.b.steps=1", "phases.b.data.batch_size=8"),
-        "phases.b.data.objective.length=16",
-    ]
-    for processes, devices in ((1, 4), (2, 2)):
-        workdir = tmp_path / str(processes)
-        command = ("train", configs["bert"], "--workdir", workdir, *words)
-        done = launch_processes(root, processes, devices, *command)
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert_same_runs(tmp_path / "2", tmp_path / "1")
-    rows = metrics_file.read_metrics(tmp_path / "2" / "metrics.jsonl")
-    assert [row["phase"] for row in rows] == ["a", "a", "a", "b"]
-    assert rows[1]["tokens"] > 1.5 * rows[0]["tokens"] and rows[1]["tokens"] > rows[3]["tokens"]
-    assert "this one builds 4 of 8 rows" in done.stdout
-
-
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_named(
