@@ -212,9 +212,6 @@ def describe_run(run: Run) -> dict[str, Any]:
       pairs that causal masks and windows hide; `steps`; `tokens` and `flops` of the whole run;
       `phases`, with the same of each phase or stair, if the run has any. Then the figures of a step
       are of the first one.
-
-    Raises:
-      ConfigError: a phase changes a size of the model, or does not fit it.
     """
     from functools import partial
 
@@ -228,13 +225,8 @@ def describe_run(run: Run) -> dict[str, Any]:
     from pretrain.training import flops as flop_counts
     from pretrain.training.optimizers.factors import add_factors
     from pretrain.training.optimizers.frozen import count_trained
-    from pretrain.training.phase_programs import check_states
     from pretrain.training.state import init_params
 
-    phases = resolve_phases(run)
-    first = phases[0].run
-    if len(phases) > 1:
-        check_states(phases)
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
     if run.train.lora_rank:
         params = jax.eval_shape(partial(add_factors, run), params)
@@ -247,6 +239,7 @@ def describe_run(run: Run) -> dict[str, Any]:
         module = "/".join(path.split("/")[:2])
         sizes[module] = sizes.get(module, 0) + math.prod(leaf.shape)
     trained = count_trained(run, params)
+    first = resolve_phases(run)[0].run
     tokens = count_positions(first.data.objective, first.data.batch_size)
     flops, visible_flops = flop_counts.count_step_flops(first)
     counts = count_phases(run)
@@ -267,11 +260,18 @@ def describe_run(run: Run) -> dict[str, Any]:
 
 
 def count_phases(run: Run) -> list[dict[str, Any]]:
-    """Return steps, rows, tokens, FLOPs and changed settings of each phase or stair of a run."""
+    """Return steps, rows, tokens, FLOPs and changed settings of each phase or stair of a run.
+
+    Raises:
+      ConfigError: a phase changes a size of the model, or does not fit it.
+    """
     from pretrain.phases import resolve_phases
     from pretrain.training.flops import count_phase_flops
+    from pretrain.training.phase_programs import check_states
 
     counts, phases = [], resolve_phases(run)
+    if len(phases) > 1:
+        check_states(phases)
     overrides = {phase.name: phase.overrides for phase in run.phases}
     for phase, flops in zip(phases, count_phase_flops([phase.run for phase in phases])):
         steps = max(min(phase.stop, run.train.last_step) - phase.start, 0)
