@@ -1,15 +1,21 @@
-"""Open local and remote files, plain or gzipped, as uncompressed bytes."""
+"""Open local and remote files, plain or packed by gzip or Zstandard, as uncompressed bytes."""
 
 import contextlib
 import gzip
 import io
+import zlib
 from collections.abc import Callable
 from typing import IO, Any, cast
 
 from data.corpus.other_formats import HEAD_BYTES, refuse_other_format
 from data.corpus.paths import as_path, is_remote
+from data.tensorflow_import import has_module
 
 BUFFER_BYTES = 1 << 20
+# Of Zstandard that are unpacked at once: no block of it unpacks to more than 128 KiB, so a bomb of
+# these bytes, of which a block has 3 or more, makes at most 43 MiB.
+PACKED_BYTES = 1 << 10
+PACKED = (".gz", ".zst")  # ends of the names of files that are unpacked
 # {first bytes of a file: its encoding}; UTF-32's mark begins with one of UTF-16.
 WIDE_MARKS = {
     b"\xff\xfe\0\0": "UTF-32",
@@ -34,7 +40,58 @@ def open_bytes(path: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], Calla
         raw = stack.enter_context(file)
     if path.endswith(".gz"):
         return cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw))), raw.tell
+    if path.endswith(".zst"):
+        return io.BufferedReader(ZstandardFile(raw, path), BUFFER_BYTES), raw.tell
     return raw, raw.tell
+
+
+class BrokenZstandardError(Exception):
+    """A Zstandard file is broken or cut off."""
+
+
+class ZstandardFile(io.RawIOBase):
+    """The unpacked bytes of a Zstandard file, of one frame or several."""
+
+    def __init__(self, file: IO[bytes], path: str) -> None:
+        if not has_module("zstandard"):
+            raise ValueError(
+                f"{path}: unpacking it needs zstandard: .venv/bin/python -m pip install -e "
+                "'.[parquet]'"
+            )
+        import zstandard
+
+        self._file, self._error = file, zstandard.ZstdError
+        self._make = zstandard.ZstdDecompressor().decompressobj
+        self._frame, self._packed, self._unpacked = None, b"", memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._unpacked:
+            if not (packed := self._packed or self._file.read(PACKED_BYTES)):
+                if self._frame is not None:
+                    raise BrokenZstandardError("it ends within a frame")
+                return 0
+            self._frame = self._frame or self._make()
+            try:
+                self._unpacked = memoryview(self._frame.decompress(packed))
+            except self._error as error:
+                raise BrokenZstandardError(str(error)) from error
+            self._packed = self._frame.unused_data if self._frame.eof else b""
+            self._frame = None if self._frame.eof else self._frame
+        size = min(len(buffer), len(self._unpacked))
+        buffer[:size], self._unpacked = self._unpacked[:size], self._unpacked[size:]
+        return size
+
+
+BROKEN = (gzip.BadGzipFile, EOFError, zlib.error, BrokenZstandardError)
+
+
+def explain_broken(path: str, error: BaseException) -> ValueError:
+    """Return the error for one of `BROKEN` that reading a packed file raised."""
+    kind = "Zstandard" if isinstance(error, BrokenZstandardError) else "gzip"
+    return ValueError(f"{path}: the {kind} file is broken or cut off ({error})")
 
 
 def refuse_head(head: bytes, path: Any, takes_text: bool = False) -> None:

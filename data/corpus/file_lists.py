@@ -17,6 +17,7 @@ from data.corpus.paths import as_path, is_remote
 from data.corpus.untrusted import check_regular, read_bounded_json
 from data.source import MANIFEST_FILE
 
+STATE_FILE, SPLITS_FILE = "state.json", "dataset_dict.json"  # of `Dataset.save_to_disk`
 STORE_ENTRIES = {"version", "vocabulary", "splits", "sources"}  # of the manifest of a store
 
 
@@ -41,7 +42,7 @@ def list_files(
     if not path.exists():
         raise FileNotFoundError(f"{name}: no such file or folder")
     if path.is_dir():
-        entries = sorted(_walk_files(path), key=str)
+        entries = _list_saved_dataset(path) or sorted(_walk_files(path), key=str)
         return _divide_files(entries, wanted)
     if not path.name.endswith(wanted):
         raise ValueError(
@@ -63,6 +64,34 @@ def _divide_files(
     files = [path for path in paths if path.name.endswith(wanted) and not _is_endless(path)]
     read = set(files)
     return files, tuple(str(path) for path in paths if path not in read)
+
+
+def _list_saved_dataset(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Return the files, in order, of a folder that `Dataset.save_to_disk` of `datasets` wrote.
+
+    Returns [] for any other folder. Raises ValueError for the folder of several splits.
+    """
+    if (several := folder / SPLITS_FILE).is_file():
+        splits = read_bounded_json(several)
+        names = splits.get("splits") if isinstance(splits, dict) else None
+        if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
+            raise ValueError(
+                f"{folder}: a dataset with the splits {', '.join(names)[:300]}; name one of them: "
+                f"{folder / names[0]}"
+            )
+    if not (state := folder / STATE_FILE).is_file():
+        return []
+    content = read_bounded_json(state)
+    files = content.get("_data_files") if isinstance(content, dict) else None
+    if not isinstance(files, list):
+        return []  # a file of another program
+    names = [file.get("filename") if isinstance(file, dict) else None for file in files]
+    for name in names:
+        if not isinstance(name, str) or name != pathlib.PurePath(name).name:
+            raise ValueError(f"{state}: {name!r:.80} is not the name of a file beside it")
+    if missing := [name for name in names if not (folder / name).exists()]:
+        raise FileNotFoundError(f"{folder / missing[0]}: no such file, but {state} names it")
+    return [folder / name for name in names]
 
 
 def _is_endless(path: pathlib.Path) -> bool:

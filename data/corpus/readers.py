@@ -1,9 +1,10 @@
-"""Read documents from text files, plain or gzipped.
+"""Read documents from files of text and of records, plain or packed.
 
-A document is a whole file, a block between blank lines, a line, or a field of a JSON record. It may
-also be a pair of a source and a target: two columns of a line, or two fields of a JSON record. A
-pair becomes a document of two lines. An article of a JSON record becomes a document of its fields
-with a NUL between them (data/corpus/record_texts.py).
+A document is a whole file, a block between blank lines, a line, or a field of a record: a JSON
+line, or a row of a table (data/corpus/table_files.py). It may also be a pair of a source and a
+target: two columns of a line, or two fields of a record. A pair becomes a document of two lines. An
+article of a record becomes a document of its fields with a NUL between them
+(data/corpus/record_texts.py).
 
 Unreadable input raises a ValueError that names the file and the line. Invalid UTF-8 is repaired,
 and `RawDocument.repair` says why, so that the caller can count the repairs. Files are read in
@@ -12,20 +13,28 @@ blocks, and a document above the size limit raises an error before it fills the 
 
 import contextlib
 import functools
-import gzip
 import json
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from data.corpus.byte_files import BUFFER_BYTES, open_bytes, peek_head, refuse_head
+from data.corpus.byte_files import (
+    BROKEN,
+    BUFFER_BYTES,
+    explain_broken,
+    open_bytes,
+    peek_head,
+    refuse_head,
+)
 from data.corpus.other_formats import explain_line
-from data.corpus.record_texts import NOT_UTF8, extract_texts, join_article, join_pair
+from data.corpus.record_texts import NOT_UTF8, join_article, join_pair, join_sides, join_text
+from data.corpus.table_files import read_rows
 from data.corpus.untrusted import find_excess_of_line
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
 BLANKS = b" \t\n\r\x0b\f"  # of a line that is no record
+# (record, names of fields) -> the document, and why it was repaired
+MakeDocument = Callable[[Any, Sequence[str]], tuple[bytes, str | None]]
 BAD_RECORDS = "records that could not be read (skipped)"
 
 
@@ -58,7 +67,7 @@ def read_file(
     """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
 
     Args:
-      file_format: a key of `FORMAT_READERS`.
+      file_format: a key of `FORMAT_READERS` or `TABLE_READERS`.
       start: first byte.
       stop: byte after the last one.
       field: name of the JSON field with the text, or the names, separated by commas, of the two
@@ -70,6 +79,9 @@ def read_file(
       ValueError: if the file is of another format, or a document cannot be read; the message names
         the file and the line.
     """
+    if read_table := TABLE_READERS.get(file_format):
+        yield from read_table(path, start, stop, field, skips_bad)
+        return
     with contextlib.ExitStack() as stack:
         file, consumed = open_bytes(path, stack)
         try:
@@ -78,8 +90,8 @@ def read_file(
             yield from FORMAT_READERS[file_format](
                 _LineReader(file, path, start, stop, skips_bad), consumed, field
             )
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}: the gzip file is broken or cut off ({error})") from error
+        except BROKEN as error:
+            raise explain_broken(path, error) from error
 
 
 def find_line_number(path: str, start: int, line: int) -> int:
@@ -236,14 +248,15 @@ def _read_records(
         yield RawDocument(raw, number, bytes_read, repair)
 
 
-def _parse_json_record(line: bytes, field: str) -> tuple[bytes, str | None]:
-    (raw,), repair = _parse_fields(line, [field])
-    return raw, repair
+def _parse_json_line(make: MakeDocument, line: bytes, field: str) -> tuple[bytes, str | None]:
+    record, repair = _parse_json(line)
+    raw, reason = make(record, _split_names(make, field))
+    return raw, reason or repair
 
 
-def _parse_json_pair(line: bytes, field: str) -> tuple[bytes, str | None]:
-    sides, repair = _parse_fields(line, field.split(","))
-    return join_pair(*sides), repair
+def _split_names(make: MakeDocument, field: str) -> list[str]:
+    """Return the names of a record's fields; the one of a text may have a comma."""
+    return [field] if make is join_text else field.split(",")
 
 
 def _parse_tsv_pair(line: bytes, field: str) -> tuple[bytes, str | None]:
@@ -253,19 +266,6 @@ def _parse_tsv_pair(line: bytes, field: str) -> tuple[bytes, str | None]:
         rule = "a pair is a source and its target, with one tab between them"
         raise ValueError(f"{len(sides) - 1} tabs; {rule}")
     return join_pair(*sides), repair
-
-
-def _parse_json_article(line: bytes, field: str) -> tuple[bytes, str | None]:
-    record, repair = _parse_json(line)
-    raw, reason = join_article(record, field.split(","))
-    return raw, reason or repair
-
-
-def _parse_fields(line: bytes, names: list[str]) -> tuple[list[bytes], str | None]:
-    """Return the texts of the fields of a JSON record in UTF-8, and why one was repaired."""
-    record, repair = _parse_json(line)
-    texts, reason = extract_texts(record, names)
-    return texts, reason or repair
 
 
 def _parse_json(line: bytes) -> tuple[Any, str | None]:
@@ -283,14 +283,49 @@ def _parse_json(line: bytes) -> tuple[Any, str | None]:
         raise ValueError(f"not a JSON record ({error})") from error
 
 
+def _read_table(
+    make: MakeDocument,
+    table_format: str,
+    path: str,
+    start: int,
+    stop: int | None,
+    field: str,
+    skips_bad: bool,
+) -> Iterator[RawDocument]:
+    """Yield the document of each row of a table."""
+    names = _split_names(make, field)
+    for row in read_rows(path, table_format, start, stop, names):
+        try:
+            raw, repair = make(row.record, names)
+        except ValueError as error:
+            if not skips_bad:
+                raise ValueError(f"{path}, row {row.number}: {error}") from error
+            raw, repair = b"", BAD_RECORDS
+        if len(raw) > MAX_DOCUMENT_BYTES:
+            raise ValueError(
+                f"{path}, row {row.number}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB"
+            )
+        yield RawDocument(raw, row.number, row.place, repair or row.repair)
+
+
+# {what begins the name of a reader of pairs or articles: the document of a record}
+MAKERS: dict[str, MakeDocument] = {"": join_text, "pair_": join_sides, "fields_": join_article}
 FORMAT_READERS = {
     "file": _read_whole_file,
     "record": _read_line_documents,
     "block": _read_blocks,
-    "jsonl": functools.partial(_read_records, _parse_json_record, BLANKS),
     "pair_tsv": functools.partial(_read_records, _parse_tsv_pair, b"\r\n"),
-    "pair_jsonl": functools.partial(_read_records, _parse_json_pair, BLANKS),
-    "fields_jsonl": functools.partial(_read_records, _parse_json_article, BLANKS),
+} | {
+    f"{prefix}jsonl": functools.partial(
+        _read_records, functools.partial(_parse_json_line, make), BLANKS
+    )
+    for prefix, make in MAKERS.items()
+}
+TABLES = ("csv", "parquet", "arrow")
+TABLE_READERS = {
+    f"{prefix}{name}": functools.partial(_read_table, make, name)
+    for name in TABLES
+    for prefix, make in MAKERS.items()
 }
 
 

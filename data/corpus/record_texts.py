@@ -13,6 +13,7 @@ NOT_UTF8 = "documents with bytes that are not UTF-8 (replaced by U+FFFD)"
 SURROGATES = "documents with an unpaired surrogate (replaced by U+FFFD)"
 NUL_BYTES = "documents with NUL bytes (replaced by blanks)"
 FIELD_SEPARATOR = b"\0"  # between the fields of an article; no text may hold it
+ABSENT = object()  # of a field that a record does not have
 LIST_SEPARATOR = ", "  # between the texts of a field that is a list, such as authors
 
 
@@ -23,17 +24,41 @@ def extract_texts(record: Any, names: Sequence[str]) -> tuple[list[bytes], str |
     """
     texts, repair = [], None
     for name in names:
-        if not isinstance(record, dict) or name not in record:
+        value = find_field(record, name)
+        if value is ABSENT:
             raise ValueError(
                 f"no field {name!r} in the record, which is {_describe_record(record)}; "
                 "--field names the text"
             )
-        if not isinstance(record[name], str):
-            raise ValueError(f"field {name!r} is {type(record[name]).__name__}, not a text")
-        text, reason = encode_text(record[name])
+        if not isinstance(value, str):
+            raise ValueError(f"field {name!r} is {type(value).__name__}, not a text")
+        text, reason = encode_text(value)
         texts.append(text)
         repair = reason or repair
     return texts, repair
+
+
+def find_field(record: Any, name: str) -> Any:
+    """Return the field of a record by its name, or by a path such as a.b; ABSENT if it has none."""
+    if isinstance(record, dict) and name in record:
+        return record[name]
+    for part in name.split("."):
+        if not isinstance(record, dict) or part not in record:
+            return ABSENT
+        record = record[part]
+    return record
+
+
+def join_text(record: Any, names: Sequence[str]) -> tuple[bytes, str | None]:
+    """Return the text of a record's one field in UTF-8, and why it was repaired."""
+    (raw,), repair = extract_texts(record, names)
+    return raw, repair
+
+
+def join_sides(record: Any, names: Sequence[str]) -> tuple[bytes, str | None]:
+    """Return the document of a source and its target, and why one was repaired."""
+    sides, repair = extract_texts(record, names)
+    return join_pair(*sides), repair
 
 
 def encode_text(text: str) -> tuple[bytes, str | None]:
@@ -65,15 +90,17 @@ def join_article(record: Any, names: Sequence[str]) -> tuple[bytes, str | None]:
 
     Raises ValueError if the record has none of the fields, or one that is no text or list of texts.
     """
-    if not isinstance(record, dict) or record.keys().isdisjoint(names):
+    values = [find_field(record, name) for name in names]
+    if all(value is ABSENT for value in values):
         raise ValueError(
             f"none of the fields {', '.join(names)} in the record, which is "
             f"{_describe_record(record)}; --field names the fields of an article"
         )
     fields, repair = [], None
-    for name in names:
-        value = record.get(name)
-        parts = value if isinstance(value, list) else [] if value is None else [value]
+    for name, value in zip(names, values, strict=True):
+        parts = value if isinstance(value, list) else [value]
+        if value is ABSENT or value is None:
+            parts = []
         if not all(isinstance(part, str) for part in parts):
             raise ValueError(
                 f"field {name!r} is {value!r:.80}; the field of an article is a text, a list of "

@@ -5,11 +5,15 @@ builtin                       see data/corpus/builtin.py
 FILE.txt[.gz]                 `--document file` (default): the whole file; `block`: blocks between
                               blank lines; `record`: lines
 FILE.jsonl[.gz]               one a line: a JSON object with the text in `--field`
+FILE.csv[.gz]                 one a row, with the text in the column `--field`; the first line names
+                              the columns
+FILE.parquet, FILE.arrow      one a row, with the text in the column or path `--field`
 FILE.tsv[.gz]                 with `--document pair` (which .jsonl files have too): a source and its
                               target in each line
 FILE.jsonl[.gz]               with `--document fields`: an article a line, with the fields of
                               `--field`
-any file with `--as FORMAT`   as the files of that format: txt, jsonl or tsv; FILE.gz is unpacked
+any file with `--as FORMAT`   as the files of that format: txt, jsonl, ...; FILE.gz is unpacked
+FILE.zst                      as FILE.gz
 FOLDER, "GLOB*"               all such files below the folder, or that match, ordered by path
 tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice:
                               train[:10%]
@@ -27,6 +31,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from data.corpus import builtin, readers
+from data.corpus.byte_files import PACKED
 from data.corpus.file_lists import get_file_size, get_stat_mtime, get_stat_size, list_files
 from data.corpus.other_formats import explain_other_format
 from data.corpus.paths import TFDS_NAME
@@ -34,6 +39,7 @@ from data.corpus.paths import TFDS_NAME
 DOCUMENT_KINDS = ("file", "block", "record", "pair", "fields")
 PAIR_READER = "pair_"  # begins the keys of `FORMAT_READERS` for pairs
 FIELDS_READER = "fields_"  # begins those for articles of several fields
+UNCUT = ("csv", "arrow")  # ends of the names of readers that begin at a file's beginning
 PREFIXES = {"pair": PAIR_READER, "fields": FIELDS_READER}
 
 
@@ -42,7 +48,8 @@ class InputChunk:
     """A range of a source that one process reads: bytes of a file, or examples of a TFDS split.
 
     Attributes:
-      file_format: a key of `FORMAT_READERS` in data/corpus/readers.py, or "tfds:SPLIT".
+      file_format: a key of `FORMAT_READERS` or `TABLE_READERS` (data/corpus/readers.py), or
+        "tfds:SPLIT".
       path: the file, or the folder of the TensorFlow dataset.
       start: first byte or example. A document belongs to the chunk in which it begins.
       stop: byte or example after the last one; None: the end of the file.
@@ -63,6 +70,12 @@ class InputChunk:
     has_pairs: bool = False
     skips_bad: bool = False
     takes_text: bool = False
+
+    @property
+    def counted_from(self) -> int:
+        """Byte from which the lines of its documents are counted; rows count from the beginning."""
+        has_rows = self.file_format.startswith("tfds:")
+        return 0 if has_rows or self.file_format in readers.TABLE_READERS else self.start
 
     @property
     def article_fields(self) -> tuple[str, ...]:
@@ -104,28 +117,32 @@ class ResolvedSource:
 
 def list_formats(document: str) -> tuple[str, ...]:
     """Return the formats of files that have documents of a kind, as `FORMAT_READERS` has them."""
+    known = (*readers.FORMAT_READERS, *readers.TABLE_READERS)
     if prefix := PREFIXES.get(document):
-        names = (key for key in readers.FORMAT_READERS if key.startswith(prefix))
-        return tuple(name.removeprefix(prefix) for name in names)
+        return tuple(key.removeprefix(prefix) for key in known if key.startswith(prefix))
     # The readers of txt files have the names of the kinds.
     others = (
         key
-        for key in readers.FORMAT_READERS
+        for key in known
         if not key.startswith(tuple(PREFIXES.values())) and key not in DOCUMENT_KINDS
     )
     return ("txt", *others)
 
 
 def choose_reader(path: str, document: str, file_format: str | None) -> str:
-    """Return the key of `FORMAT_READERS` for a file.
+    """Return the key of `FORMAT_READERS` or `TABLE_READERS` for a file.
 
     file_format: its format; None: the one that the end of its name says.
     """
-    suffix = path.removesuffix(".gz").rpartition(".")[2]
-    name = file_format or suffix
+    name = file_format or strip_packing(path).rpartition(".")[2]
     if prefix := PREFIXES.get(document):
         return prefix + name
     return document if name == "txt" else name
+
+
+def strip_packing(path: str) -> str:
+    """Return a path without the end that says how the file is packed."""
+    return next((path.removesuffix(end) for end in PACKED if path.endswith(end)), path)
 
 
 def check_format(file_format: str, document: str) -> None:
@@ -174,7 +191,7 @@ def resolve_source(
             )
         return _resolve_tfds(name, match["name"], match["split"] or "train", document, field)
     formats = list_formats(document)
-    suffixes = tuple(f".{suffix}{packed}" for packed in ("", ".gz") for suffix in formats)
+    suffixes = tuple(f".{suffix}{packed}" for packed in ("", *PACKED) for suffix in formats)
     remedy = f"--as {formats[0]} reads any file as .{formats[0]} (--as: {', '.join(formats)})"
     paths, ignored = list_files(name, None if file_format else suffixes, remedy)
     if not paths:
@@ -200,7 +217,8 @@ def split_source(
     """Yield the chunks of a source in order.
 
     Args:
-      chunk_bytes: bytes of a chunk; gzipped files and files that are one document are not cut.
+      chunk_bytes: bytes of a chunk; packed files, files without an index of their rows, and files
+        that are one document are not cut.
     """
     pairs = source.document == "pair"
     if source.name == "builtin":
@@ -229,7 +247,7 @@ def split_source(
             source.skips_bad,
             takes_text=source.file_format is not None,
         )
-        if path.endswith(".gz") or file_format == "file":
+        if path.endswith(PACKED) or file_format == "file" or file_format.endswith(UNCUT):
             yield chunk
         else:
             yield from _cut_chunk(chunk, file_bytes, chunk_bytes)

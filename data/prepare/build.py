@@ -294,5 +294,4 @@ def _locate_first(path: str, start: int, line: int) -> dict[str, str]:
     """Return the place of a document, or {} if its file was temporary."""
     if pathlib.PurePath(path).parts[-2:] == ("scratch", "builtin.jsonl"):
         return {}
-    number = line if pathlib.Path(path).is_dir() else find_line_number(path, start, line)
-    return {"first": f"{path}, {number}"}
+    return {"first": f"{path}, {find_line_number(path, start, line)}"}

@@ -76,7 +76,7 @@ class JobReport:
     def add_note(self, reason: str, piece: sources.InputChunk, line: int) -> None:
         """Count a document that was skipped or repaired."""
         self.noted[reason] += 1
-        self.first.setdefault(reason, (piece.path, piece.start or 0, line))
+        self.first.setdefault(reason, (piece.path, piece.counted_from, line))
 
     def add_sizes(self, split: str, texts: list[bytes]) -> None:
         """Count the bytes and words of the documents of a split."""

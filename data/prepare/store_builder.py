@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from data.corpus import sources
+from data.corpus.byte_files import PACKED
 from data.prepare.articles import WITHOUT_FIELD
 from data.prepare.job_report import NUM_HASHES, JobReport, get_job_path
 from data.prepare.request import PrepareRequest
@@ -19,7 +20,7 @@ from data.store.writer import StoreWriter
 from data.vocabulary.field_vocabulary import add_field_tokens
 from data.vocabulary.load import Vocabulary, train_vocabulary
 
-GZIP_RATIO = 4  # estimated bytes of text of a byte of a gzipped file
+PACKED_RATIO = 4  # estimated bytes of text of a byte of a packed file
 
 
 @dataclasses.dataclass
@@ -144,7 +145,8 @@ class StoreBuilder:
         if source.name == "builtin":
             return sources.get_file_size(self.pool.scratch / "builtin.jsonl")
         return sum(
-            size * (GZIP_RATIO if path.endswith(".gz") else 1) for path, size, _ in source.files
+            size * (PACKED_RATIO if path.endswith((*PACKED, ".parquet")) else 1)
+            for path, size, _ in source.files
         )
 
     def _encode_once(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, JobReport]:

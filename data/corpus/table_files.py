@@ -1,0 +1,265 @@
+"""Read the rows of Parquet, Arrow and CSV files; the one corpus reader that imports pyarrow.
+
+A row becomes a record {name: value} of the fields that are asked for. A name is a column, or a path
+into nested columns, such as a.b. One batch of rows is in memory at a time. Parquet files have an
+index, so that a part of one can be read: the row groups that begin in its bytes [start, stop).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import importlib
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any, NamedTuple
+
+from data.corpus.byte_files import BROKEN, explain_broken, open_bytes
+from data.corpus.record_texts import NOT_UTF8
+from data.tensorflow_import import has_module
+
+BATCH_ROWS = 256
+FIELD_BYTES = 1 << 28  # characters of the largest field of a CSV file
+FILE_MAGIC = b"ARROW1"
+END_OF_STREAM = (
+    b"\xff\xff\xff\xff\0\0\0\0"  # without it, a stream that was cut between batches is whole
+)
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+      number: counted from 1 in the file.
+      record: {name: value} of the fields that are asked for and that the table has.
+      place: bytes of the file before it, about.
+      repair: why a text was repaired; None if all are UTF-8.
+    """
+
+    number: int
+    record: dict[str, Any]
+    place: int
+    repair: str | None = None
+
+
+def read_rows(
+    path: str, table_format: str, start: int, stop: int | None, names: Sequence[str]
+) -> Iterator[Row]:
+    """Yield the rows of a part of a file.
+
+    Args:
+      table_format: parquet, arrow or csv.
+      start: first byte, 0 for other formats than Parquet.
+      stop: byte after the last one; None: the end of the file.
+      names: fields that are read.
+
+    Raises:
+      ValueError: the file is of another format, broken, or has none of the fields.
+    """
+    with contextlib.ExitStack() as stack:
+        file, consumed = open_bytes(path, stack)
+        if table_format == "csv":
+            try:
+                yield from _read_csv(file, path, consumed, names)
+            except BROKEN as error:
+                raise explain_broken(path, error) from error
+            return
+        arrow = import_pyarrow(path)
+        try:
+            if table_format == "parquet":
+                yield from _read_parquet(file, path, start, stop, names)
+            else:
+                yield from _read_arrow(file, path, consumed, names)
+        except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, OSError) as error:
+            kind = table_format.capitalize()
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"{path}: the {kind} file is broken or cut off ({reason})") from error
+
+
+def import_pyarrow(path: str) -> Any:
+    """Return the module pyarrow; raise ValueError, which names the extra, if it is missing."""
+    if not has_module("pyarrow"):
+        raise ValueError(
+            f"{path}: reading it needs pyarrow: .venv/bin/python -m pip install -e '.[parquet]'"
+        )
+    return importlib.import_module("pyarrow")
+
+
+# ---- Parquet and Arrow -------------------------------------------------------
+
+
+def _read_parquet(
+    file: IO[bytes], path: str, start: int, stop: int | None, names: Sequence[str]
+) -> Iterator[Row]:
+    """Yield the rows of the row groups that begin in [start, stop)."""
+    parquet = importlib.import_module("pyarrow.parquet")
+    table = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
+    columns = _find_columns(table.schema_arrow, path, names)
+    size, number = file.seek(0, io.SEEK_END), 1
+    for i in range(table.metadata.num_row_groups):
+        group = table.metadata.row_group(i)
+        begin = _find_begin(group, size)
+        if begin >= start and (stop is None or begin < stop):
+            batches = table.iter_batches(BATCH_ROWS, [i], list(columns.values()), use_threads=False)
+            width = group.total_byte_size / max(group.num_rows, 1)
+            for row in _split_batches(batches, columns):
+                place = begin + int(width * row.number)
+                yield row._replace(number=number + row.number, place=place)
+        number += group.num_rows
+
+
+def _find_begin(group: Any, size: int) -> int:
+    """Return the byte at which the first column of a row group begins, in a file of `size` bytes.
+
+    It decides which part of the file has the group, so any number must be in the file.
+    """
+    column = group.column(0)
+    begin = column.dictionary_page_offset or column.data_page_offset
+    return min(max(begin, 0), size - 1)
+
+
+def _read_arrow(file: Any, path: str, consumed: Any, names: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of an Arrow file or stream; `datasets` saves streams."""
+    ipc = importlib.import_module("pyarrow.ipc")
+    if file.peek(len(FILE_MAGIC)).startswith(FILE_MAGIC):
+        reader = ipc.open_file(file)
+        parts: Iterable[Any] = (reader.get_batch(i) for i in range(reader.num_record_batches))
+    else:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(size - len(END_OF_STREAM), 0))
+        if file.read() != END_OF_STREAM:
+            raise OSError("the mark of the end is missing")
+        file.seek(0)
+        reader = parts = ipc.open_stream(file)
+    columns = _find_columns(reader.schema, path, names)
+    batches = (
+        part.slice(i, BATCH_ROWS) for part in parts for i in range(0, part.num_rows, BATCH_ROWS)
+    )
+    for row in _split_batches(batches, columns):
+        yield row._replace(number=row.number + 1, place=consumed())
+
+
+def _find_columns(schema: Any, path: str, names: Sequence[str]) -> dict[str, str]:
+    """Return {name: its column or path} of the fields that a table has.
+
+    Raises ValueError if it has none of them.
+    """
+    known = {name: name for name in names if _has_field(schema, name)}
+    if not known:
+        raise ValueError(
+            f"{path}: no column {' or '.join(map(repr, names))}; it has "
+            f"{', '.join(_list_paths(schema))[:300]}; --field names the text"
+        )
+    return known
+
+
+def _has_field(schema: Any, name: str) -> bool:
+    """Return whether a table has a column, or a path into structs."""
+    if name in schema.names:
+        return True
+    fields: Any = schema
+    for part in name.split("."):
+        known = {field.name: field.type for field in fields}
+        if part not in known:
+            return False
+        fields = known[part] if hasattr(known[part], "fields") else ()
+    return True
+
+
+def _list_paths(fields: Any, before: str = "") -> Iterator[str]:
+    """Yield the columns of a table, with paths into structs."""
+    types = importlib.import_module("pyarrow").types
+    for field in fields:
+        if types.is_struct(field.type):
+            yield from _list_paths(field.type, f"{before}{field.name}.")
+        else:
+            yield before + field.name
+
+
+def _split_batches(batches: Iterable[Any], columns: dict[str, str]) -> Iterator[Row]:
+    """Yield the rows of batches; their numbers count from 0, their places are 0."""
+    number = 0
+    for batch in batches:
+        values, repaired = {}, [None] * batch.num_rows
+        for name, path in columns.items():
+            values[name], repairs = _list_values(_select_field(batch, path))
+            repaired = [one or other for one, other in zip(repaired, repairs, strict=True)]
+        for i, repair in enumerate(repaired):
+            record = {name: column[i] for name, column in values.items()}
+            yield Row(number + i, record, 0, repair)
+        number += batch.num_rows
+
+
+def _select_field(batch: Any, path: str) -> Any:
+    """Return the array of a column, or of a path into structs."""
+    if path in batch.schema.names:
+        return batch.column(path)
+    compute = importlib.import_module("pyarrow.compute")
+    first, *rest = path.split(".")
+    return compute.struct_field(batch.column(first), rest)
+
+
+def _list_values(array: Any) -> tuple[list[Any], list[str | None]]:
+    """Return the values of an array, and for each why it was repaired.
+
+    A text whose bytes are not UTF-8 has U+FFFD in their place.
+    """
+    try:
+        return array.to_pylist(), [None] * len(array)
+    except UnicodeDecodeError:
+        arrow = importlib.import_module("pyarrow")
+        if arrow.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if not (arrow.types.is_string(array.type) or arrow.types.is_large_string(array.type)):
+            raise ValueError(f"a column of {array.type} has bytes that are not UTF-8") from None
+        raws = array.cast(arrow.large_binary()).to_pylist()
+        texts = [raw if raw is None else raw.decode("utf-8", "replace") for raw in raws]
+        repaired = [
+            NOT_UTF8 if raw is not None and text.encode() != raw else None
+            for raw, text in zip(raws, texts, strict=True)
+        ]
+        return texts, repaired
+
+
+# ---- CSV ---------------------------------------------------------------------
+
+
+def _read_csv(file: IO[bytes], path: str, consumed: Any, names: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a CSV file whose first line names the columns."""
+    csv.field_size_limit(FIELD_BYTES)
+    repaired = False
+
+    def decode_lines() -> Iterator[str]:
+        nonlocal repaired
+        while line := file.readline(FIELD_BYTES):
+            try:
+                yield line.decode()
+            except UnicodeDecodeError:
+                repaired = True
+                yield line.decode("utf-8", "replace")
+
+    lines = csv.reader(decode_lines(), strict=True)
+    try:
+        header = [name.removeprefix("\ufeff") for name in next(lines, [])]
+        columns = {name: header.index(name) for name in names if name in header}
+        if not columns:
+            raise ValueError(
+                f"no column {' or '.join(map(repr, names))}; the first line has "
+                f"{', '.join(header)[:300] or 'no text'}; --field names the text"
+            )
+        number = 0
+        for values in lines:
+            if not values:
+                continue  # a blank line
+            number += 1
+            if len(values) != len(header):
+                raise ValueError(
+                    f"{len(values)} fields instead of {len(header)}, which the first line has; put "
+                    'quotation marks around a field with commas, and write "" for one in it'
+                )
+            record = {name: values[i] for name, i in columns.items()}
+            yield Row(number, record, consumed(), NOT_UTF8 if repaired else None)
+            repaired = False
+    except (csv.Error, ValueError) as error:
+        place = f"{path}, line {lines.line_num}" if lines.line_num else path
+        raise ValueError(f"{place}: {error}") from error
