@@ -45,8 +45,9 @@ def list_files(
         entries = _list_saved_dataset(path) or sorted(_walk_files(path), key=str)
         return _divide_files(entries, wanted)
     if not path.name.endswith(wanted):
+        ends = ", ".join(end for end in wanted if end.count(".") == 1)  # .gz is known by itself
         raise ValueError(
-            f"{name}: a source ends in {', '.join(wanted)}, or is a folder, builtin or tfds:NAME; "
+            f"{name}: a source ends in {ends}, or is a folder, builtin or tfds:NAME; "
             f"{explain_other_format(name) or remedy}"
         )
     if not is_remote(path):

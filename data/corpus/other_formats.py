@@ -1,4 +1,7 @@
-"""Formats that Cloze does not read, and the command that turns each into one that it reads."""
+"""Formats that a reader does not take, and the command that turns each into one that it takes.
+
+`prepare` reads some of them (data/corpus/table_files.py); their notes say so.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +53,24 @@ SQUAD = (
 SQUAD += "json.load(sys.stdin)['data'] for one in article['paragraphs']]\" < FILE > TEXT.jsonl"
 LINES = "awk '/^>/ { if (s) print s; s = \"\"; next } { s = s $0 } END { print s }' FILE > TEXT.txt"
 SQUAD_BEGINNING = rb'\s*\{(?s:.*?)"data"\s*:\s*\[(?s:.*?)"(?:paragraphs|qas)"\s*:\s*\['
+TABLE_NOTE = "; `prepare` reads it with --as {}. As JSON lines:"
 FORMATS = (
-    OtherFormat("Parquet", PARQUET, (".parquet",), b"PAR1"),
-    OtherFormat("Arrow", ARROW.format(kind="file"), (".feather",), b"ARROW1"),
-    OtherFormat("a stream of Arrow", ARROW.format(kind="stream"), (".arrow",), rb"\xff{4}"),
-    OtherFormat("CSV", CSV, (".csv",)),
+    OtherFormat("Parquet", PARQUET, (".parquet",), b"PAR1", note=TABLE_NOTE.format("parquet")),
+    OtherFormat(
+        "Arrow",
+        ARROW.format(kind="file"),
+        (".feather",),
+        b"ARROW1",
+        note=TABLE_NOTE.format("arrow"),
+    ),
+    OtherFormat(
+        "a stream of Arrow",
+        ARROW.format(kind="stream"),
+        (".arrow",),
+        rb"\xff{4}",
+        note=TABLE_NOTE.format("arrow"),
+    ),
+    OtherFormat("CSV", CSV, (".csv",), note=TABLE_NOTE.format("csv")),
     OtherFormat(
         "SQuAD's JSON",
         SQUAD,
@@ -64,7 +80,13 @@ FORMATS = (
         note="; models that answer questions read it with --as json. Its contexts as texts:",
     ),
     JSON_ROWS := OtherFormat("JSON that is no lines of JSON", ROWS, (".json",)),
-    OtherFormat("Zstandard", "zstd -dc FILE > UNPACKED", (".zst",), rb"\x28\xb5\x2f\xfd"),
+    OtherFormat(
+        "Zstandard",
+        "zstd -dc FILE > UNPACKED",
+        (".zst",),
+        rb"\x28\xb5\x2f\xfd",
+        note="; `prepare` reads it if its name ends in .zst. Unpacked:",
+    ),
     OtherFormat("xz", "xz -dc FILE > UNPACKED", (".xz",), rb"\xfd7zXZ\x00"),
     OtherFormat("bzip2", "bzip2 -dc FILE > UNPACKED", (".bz2",), rb"BZh[1-9]"),
     GZIP := OtherFormat(

@@ -202,7 +202,7 @@ def resolve_source(
             if ignored
             else ""
         )
-        wanted = "" if file_format else f" {', '.join(suffixes)}"
+        wanted = "" if file_format else " ." + ", .".join(formats)
         raise FileNotFoundError(f"{name}: no{wanted} file there{others}")
     stats = [(str(path), path.stat()) for path in paths]
     files = tuple(

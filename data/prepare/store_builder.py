@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -116,25 +116,37 @@ class StoreBuilder:
     def _draw_sample(self) -> list[str]:
         """Return a sample of the text that is spread evenly, in an order that depends on it alone.
 
-        Twice: the workers sample more than enough by an estimate of the sources' sizes, and the
-        units with the lowest hashes remain.
+        The workers sample more than enough by an estimate of the sources' sizes, and the units with
+        the lowest hashes remain. Where it was not enough, as with packed files or long records with
+        short texts, they sample again: neither the form of the files nor the estimate matters.
         """
-        size = self.request.sample_size
-        training = self.resolved[: len(self.request.sources)]
-        estimates = [max(self._estimate_bytes(source), 1) for source in training]
-        shares = self.request.compute_rates(estimates)
+        size, training = self.request.sample_size, self.resolved[: len(self.request.sources)]
+        sizes = [max(self._estimate_bytes(source), 1) for source in training]
+        shares = self.request.compute_rates(sizes)
         thresholds = [
             min(NUM_HASHES, int(1.5 * size * share / estimate * NUM_HASHES))
-            for share, estimate in zip(shares, estimates)
+            for share, estimate in zip(shares, sizes)
         ]
-        samples, sizes = [[] for _ in training], [0] * len(training)
-        total = self.total_bytes - sum(source.size for source in self.resolved[len(training) :])
-        for job, (sample, report) in self.pool.sample_jobs(
-            self._group_chunks(training), total, thresholds
-        ):
-            samples[job.source] += sample
-            sizes[job.source] += report.totals["bytes"]
-        shares = self.request.compute_rates(sizes)
+        samples: list[set[tuple[int, str]]] = [set() for _ in training]
+        missing = set(range(len(training)))
+        while missing:
+            for index in missing:
+                samples[index], sizes[index] = set(), 0
+            jobs = (job for job in self._group_chunks(training) if job[0] in missing)
+            others = (source for i, source in enumerate(self.resolved) if i not in missing)
+            total = self.total_bytes - sum(source.size for source in others)
+            for job, (sample, report) in self.pool.sample_jobs(jobs, total, thresholds):
+                samples[job.source].update(sample)
+                sizes[job.source] += report.totals["bytes"]
+            shares = self.request.compute_rates(sizes)
+            missing = {
+                index
+                for index, sample in enumerate(samples)
+                if thresholds[index] < NUM_HASHES and _count_bytes(sample) < size * shares[index]
+            }
+            for index in missing:
+                wanted = int(1.5 * size * shares[index] / max(sizes[index], 1) * NUM_HASHES)
+                thresholds[index] = min(NUM_HASHES, max(wanted, 2 * thresholds[index], 1))
         smallest = [
             _select_smallest(sample, size * share) for sample, share in zip(samples, shares)
         ]
@@ -190,8 +202,13 @@ class StoreBuilder:
             yield index, tuple(group)
 
 
-def _select_smallest(units: list[tuple[int, str]], size: float) -> list[tuple[int, str]]:
-    """Return the distinct (hash, text) with the lowest hashes of at most `size` bytes, or one."""
-    units = sorted(set(units))
+def _count_bytes(units: Iterable[tuple[int, str]]) -> int:
+    """Return the bytes of the texts of units."""
+    return sum(len(text.encode()) for _, text in units)
+
+
+def _select_smallest(units: Iterable[tuple[int, str]], size: float) -> list[tuple[int, str]]:
+    """Return the (hash, text) with the lowest hashes of at most `size` bytes, or one."""
+    units = sorted(units)
     ends = np.cumsum([len(text.encode()) for _, text in units])
     return units[: max(1, int(np.searchsorted(ends, size, "right")))]

@@ -40,8 +40,8 @@ def test_all_files_of_a_folder_or_a_pattern(tmp_path):
 
 
 def test_the_formats_are_those_of_the_readers():
-    assert sources.list_formats("file") == ("txt", "jsonl")
-    assert sources.list_formats("pair") == ("tsv", "jsonl")
+    assert sources.list_formats("file") == ("txt", "jsonl", "csv", "parquet", "arrow")
+    assert sources.list_formats("pair") == ("tsv", "jsonl", "csv", "parquet", "arrow")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_formats_are_those_of_the_readers():
         ("a.md", {"document": "pair"}, "--as tsv reads any file as .tsv"),
         ("*.md", {}, r"no .txt, .jsonl, .* file there; it has 2 other files .*; --as txt reads"),
         ("a.md", {"file_format": "tsv"}, "--as tsv: with --document file a file is txt or jsonl"),
-        ("a.md", {"file_format": "csv"}, "--as csv: with --document file a file is txt or jsonl"),
+        ("a.md", {"file_format": "xml"}, "--as xml: with --document file a file is txt or jsonl"),
         ("builtin", {"file_format": "txt"}, "--as txt is for files; builtin has a format of its"),
         ("tfds:x", {"file_format": "txt"}, "--as txt is for files; tfds:x has a format of its own"),
         ("none", {"file_format": "txt"}, "none: no such file or folder"),
@@ -60,7 +60,7 @@ def test_the_formats_are_those_of_the_readers():
         ("a.md", {"file_format": "tsv", "document": "pair"}, "a.md, line 1: 0 tabs; a pair is"),
         ("packed", {"file_format": "txt"}, r"packed: it is gzip without .gz in its name, .*: gzip -dc \S+/packed > "),
         ("p.md", {"file_format": "txt"},
-         r"p.md: it is Parquet, which Cloze does not read: .* \S+/p.md > \S+/p.new.jsonl"),
+         r"p.md: it is Parquet; `prepare` reads it with --as parquet. As JSON lines: .* \S+/p.md > \S+/p.new.jsonl"),
         ("u16", {"file_format": "txt"}, "u16: is not UTF-8 text but UTF-16; rewrite it: iconv -f UTF-16 -t UTF-8"),
         ("p.gz", {"file_format": "txt"}, r"p.gz: it is Parquet, .*: gunzip -k \S+/p.gz && .* \S+/p > \S+/p.new.jsonl"),
     ],

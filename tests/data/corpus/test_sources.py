@@ -77,14 +77,14 @@ def test_folders_and_patterns(tmp_path):
     (tmp_path / "sub" / ".hidden").mkdir(parents=True)
     for name in (
         "b.txt", "a.jsonl", "sub/c.txt.gz", "sub/.hidden/d.txt", ".e.txt", "README.md",
-        "sub/f.csv",
+        "sub/f.css",
     ):  # fmt: skip
         write_file(tmp_path / name, json_lines(name) if "jsonl" in name else name)
     os.symlink(tmp_path, tmp_path / "sub" / "circle")
     assert read_documents(tmp_path) == ["a.jsonl", "b.txt", "sub/c.txt.gz"]
     assert [os.path.basename(name) for name in sources.resolve_source(str(tmp_path)).ignored] == [
         "README.md",
-        "f.csv",
+        "f.css",
     ]
     assert read_documents(tmp_path / "*.txt") == ["b.txt"]
     assert read_documents(tmp_path / "**" / "[bc].txt*") == ["b.txt", "sub/c.txt.gz"]
@@ -122,21 +122,21 @@ def test_identity_changes_with_the_files(tmp_path):
 
 
 def test_sources_that_are_not_there(tmp_path):
-    write_file(tmp_path / "a.csv", "x")
+    write_file(tmp_path / "a.css", "x")
     (tmp_path / "empty").mkdir()
     for error, message, name in [
         (FileNotFoundError, "nowhere: no such file or folder", tmp_path / "nowhere"),
         (FileNotFoundError, r"no such file or folder", tmp_path / "nowhere.txt"),
         (FileNotFoundError, r"\*\.txt: no .txt, .jsonl", tmp_path / "*.txt"),
         (FileNotFoundError, r"empty: no .txt, .jsonl", tmp_path / "empty"),
-        (FileNotFoundError, r"it has 1 other files \(.*a.csv", tmp_path),
-        (ValueError, "a.csv: a source ends in", tmp_path / "a.csv"),
+        (FileNotFoundError, r"it has 1 other files \(.*a.css", tmp_path),
+        (ValueError, "a.css: a source ends in", tmp_path / "a.css"),
         (ValueError, "is named tfds:NAME", "tfds:"),
     ]:
         with pytest.raises(error, match=message):
             sources.resolve_source(str(name))
     with pytest.raises(ValueError, match="--document page: one of file, block, record"):
-        sources.resolve_source(str(tmp_path / "a.csv"), "page")
+        sources.resolve_source(str(tmp_path / "a.css"), "page")
 
 
 @pytest.mark.parametrize(
