@@ -2,7 +2,7 @@
 
 A row becomes a record {name: value} of the fields that are asked for. A name is a column, or a path
 into nested columns, such as a.b. One batch of rows is in memory at a time. Parquet files have an
-index, so that a part of one can be read: the row groups that begin in its bytes [start, stop).
+index, so that a part of one can be read: its share [start, stop) of the bytes.
 """
 
 from __future__ import annotations
@@ -91,31 +91,25 @@ def import_pyarrow(path: str) -> Any:
 def _read_parquet(
     file: IO[bytes], path: str, start: int, stop: int | None, names: Sequence[str]
 ) -> Iterator[Row]:
-    """Yield the rows of the row groups that begin in [start, stop)."""
+    """Yield the rows of the row groups of a part of the file.
+
+    A group stands at the byte that is the share of the file's rows before it. Where it really
+    begins stands in metadata of its columns, and with broken ones pyarrow ends the process.
+    """
     parquet = importlib.import_module("pyarrow.parquet")
     table = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)
     columns = _find_columns(table.schema_arrow, path, names)
-    size, number = file.seek(0, io.SEEK_END), 1
-    for i in range(table.metadata.num_row_groups):
-        group = table.metadata.row_group(i)
-        begin = _find_begin(group, size)
-        if begin >= start and (stop is None or begin < stop):
+    metadata, size, before = table.metadata, file.seek(0, io.SEEK_END), 0
+    sizes = [max(metadata.row_group(i).num_rows, 0) for i in range(metadata.num_row_groups)]
+    bytes_per_row = size / max(sum(sizes), 1)
+    for i, num_rows in enumerate(sizes):
+        place = min(int(before * bytes_per_row), size - 1)
+        if place >= start and (stop is None or place < stop):
             batches = table.iter_batches(BATCH_ROWS, [i], list(columns.values()), use_threads=False)
-            width = group.total_byte_size / max(group.num_rows, 1)
             for row in _split_batches(batches, columns):
-                place = begin + int(width * row.number)
-                yield row._replace(number=number + row.number, place=place)
-        number += group.num_rows
-
-
-def _find_begin(group: Any, size: int) -> int:
-    """Return the byte at which the first column of a row group begins, in a file of `size` bytes.
-
-    It decides which part of the file has the group, so any number must be in the file.
-    """
-    column = group.column(0)
-    begin = column.dictionary_page_offset or column.data_page_offset
-    return min(max(begin, 0), size - 1)
+                number = before + row.number
+                yield row._replace(number=number + 1, place=int(number * bytes_per_row))
+        before += num_rows
 
 
 def _read_arrow(file: Any, path: str, consumed: Any, names: Sequence[str]) -> Iterator[Row]:
@@ -202,23 +196,43 @@ def _select_field(batch: Any, path: str) -> Any:
 def _list_values(array: Any) -> tuple[list[Any], list[str | None]]:
     """Return the values of an array, and for each why it was repaired.
 
-    A text whose bytes are not UTF-8 has U+FFFD in their place.
+    A text whose bytes are not UTF-8 has U+FFFD in their place. Offsets and indices are checked
+    before they are followed: nothing else checks the ones of an Arrow file.
     """
+    arrow = importlib.import_module("pyarrow")
     try:
+        array.validate(full=True)
         return array.to_pylist(), [None] * len(array)
-    except UnicodeDecodeError:
-        arrow = importlib.import_module("pyarrow")
+    except arrow.ArrowInvalid:
         if arrow.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        if not (arrow.types.is_string(array.type) or arrow.types.is_large_string(array.type)):
-            raise ValueError(f"a column of {array.type} has bytes that are not UTF-8") from None
-        raws = array.cast(arrow.large_binary()).to_pylist()
-        texts = [raw if raw is None else raw.decode("utf-8", "replace") for raw in raws]
-        repaired = [
-            NOT_UTF8 if raw is not None and text.encode() != raw else None
-            for raw, text in zip(raws, texts, strict=True)
-        ]
-        return texts, repaired
+            array.indices.validate(full=True)
+            texts, repairs = _list_values(array.dictionary)
+            places = array.indices.to_pylist()
+            if any(place is not None and not 0 <= place < len(texts) for place in places):
+                raise
+            return (
+                [None if place is None else texts[place] for place in places],
+                [None if place is None else repairs[place] for place in places],
+            )
+        if (raws := _view_as_bytes(array)) is None:
+            raise
+    raws.validate(full=True)
+    texts, repairs = [], []
+    for raw in raws.to_pylist():
+        texts.append(None if raw is None else raw.decode("utf-8", "replace"))
+        repairs.append(None if raw is None or texts[-1].encode() == raw else NOT_UTF8)
+    return texts, repairs
+
+
+def _view_as_bytes(array: Any) -> Any:
+    """Return an array of texts as one of bytes, unchecked; None for an array of other values."""
+    arrow = importlib.import_module("pyarrow")
+    types = {
+        arrow.string(): arrow.binary(),
+        arrow.large_string(): arrow.large_binary(),
+        arrow.string_view(): arrow.binary_view(),
+    }
+    return array.view(types[array.type]) if array.type in types else None
 
 
 # ---- CSV ---------------------------------------------------------------------

@@ -48,8 +48,8 @@ def format_option(group: Group, formats: Sequence[str] = ()) -> Any:
     """Return the option of the format of files: of sources, and these formats."""
     own = dict.fromkeys(name for kind in DOCUMENT_KINDS for name in list_formats(kind))
     return option(
-        "format of all files, whatever their names: txt or jsonl, and tsv or jsonl for pairs; a "
-        "name that ends in .gz is unpacked (default: the end of a name decides)",
+        "format of all files, whatever their names; tsv is for pairs, txt for other documents; a "
+        "name that ends in .gz or .zst is unpacked (default: the end of a name decides)",
         "--as",
         default=None,
         group=group,
@@ -60,7 +60,7 @@ def format_option(group: Group, formats: Sequence[str] = ()) -> Any:
 def field_option(group: Group) -> Any:
     """Return the option of the fields that hold the text."""
     return option(
-        "field of JSON records and TFDS examples that holds the text, or two fields for "
+        "field of records that holds the text, where a.b is field b of field a, or two fields for "
         "pairs, or all fields of articles in order (default: text; for pairs source,target; for "
         "articles domain,date,authors,headline,body)",
         default=None,

@@ -76,6 +76,19 @@ def read_checkpoint(folder):
     from_json(record["run"], where=str(folder))
 
 
+def read_tables(folder):
+    """Read all documents of a folder of tables and packed files."""
+    from data.corpus import sources
+
+    for path in sorted(folder.iterdir()):
+        found = sources.resolve_source(
+            str(path), field="a.text" if "nested" in path.name else "text"
+        )
+        for chunk in sources.split_source(found, 1 << 9, folder):
+            for document in sources.read_chunk(chunk):
+                document.raw.decode()
+
+
 def seal(content):
     """Give a mutated record the checksum that belongs to it, as who made it would."""
     from pretrain.workdir.checkpoint_record import seal_record
@@ -102,6 +115,7 @@ READERS = {
     "tokenizer": (read_tokenizer, TOKENIZER_FILES, keep),
     "safetensors": (read_tensors, ("model.safetensors",), keep),
     "manifest": (read_store, ("manifest.json", "*/vocabulary/vocabulary.json"), keep),
+    "tables": (read_tables, ("*.parquet", "*.arrow", "*.csv", "*.zst"), keep),
     "record": (read_checkpoint, ("record/metadata",), seal),
 }
 

@@ -1,8 +1,8 @@
 """Row 17: whatever a file of others holds, its reader takes it, or refuses it in one line that names
 the file; it needs no more than 2 seconds and 500 MB.
 
-The readers read config.json, tokenizers, the headers of tensors, a store's manifest
-and of a checkpoint's record.
+The readers read config.json, tokenizers, the headers of tensors, a store's manifest, a checkpoint's
+record, and tables.
 """
 
 import json
@@ -11,7 +11,10 @@ import shutil
 import struct
 import sys
 
+import pyarrow
+import pyarrow.parquet
 import pytest
+import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
@@ -24,6 +27,7 @@ from pretrain.convert.safetensors_header import read_header
 from pretrain.workdir.checkpoint_record import read_record, seal_record
 from pretrain.workdir.errors import DamagedCheckpoint
 from tests import forks
+from tests.data.corpus.test_table_files import write_arrow, write_csv
 from tests.faults import mutated
 from tests.faults.conftest import make_texts, write_tiny_store
 
@@ -43,6 +47,27 @@ SETTINGS = (  # (folder, file of transformers, its content)
     ("released_gpt2", "tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}),
     ("released_bert", "tokenizer_config.json", UNIGRAM | {"added_tokens_decoder": {"40": {"content": "<new>", "special": True, "lstrip": True}}, "additional_special_tokens": ["<new>"]}),
 )  # fmt: skip
+
+
+def write_tables(place):
+    """Write a folder for each form of a table, compressed and not, flat and nested."""
+    texts = make_texts(12)
+    flat = pyarrow.table({"id": range(12), "text": texts})
+    coded = pyarrow.table({"text": pyarrow.array(texts).dictionary_encode()})
+    nested = pyarrow.table({"a": [{"text": text, "tags": ["x", text]} for text in texts]})
+    for name, table in (("flat", flat), ("coded", coded), ("nested", nested)):
+        for compression in ("none", "snappy", "zstd"):
+            (place / f"{name}_{compression}").mkdir(parents=True)
+            path = place / f"{name}_{compression}" / f"{name}.parquet"
+            pyarrow.parquet.write_table(table, path, row_group_size=5, compression=compression)
+        for kind in ("stream", "file"):
+            (place / f"{name}_{kind}").mkdir()
+            write_arrow(place / f"{name}_{kind}" / f"{name}.arrow", table, kind)
+    (place / "csv").mkdir()
+    write_csv(place / "csv" / "a.csv", {"id": range(12), "text": texts})
+    (place / "zst").mkdir()
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (place / "zst" / "a.jsonl.zst").write_bytes(zstandard.compress(lines.encode()))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +95,7 @@ def place(tmp_path_factory, root):
         (place / "tokenizer" / name / file).write_text(json.dumps(content))
     (place / "manifest").mkdir()
     write_tiny_store(place / "manifest" / "bert", "bert", 40)
+    write_tables(place / "tables")
     golden = str(root / "tests" / "goldens" / "hf_bert")
     assert main(["import", golden, "--workdir", str(place / "imported")]) == 0
     shutil.copytree(place / "imported" / "checkpoints" / "0" / "record", place / "record/0/record")
