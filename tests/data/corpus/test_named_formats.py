@@ -62,7 +62,7 @@ def test_the_formats_are_those_of_the_readers():
         ("p.md", {"file_format": "txt"},
          r"p.md: it is Parquet; `prepare` reads it with --as parquet. As JSON lines: .* \S+/p.md > \S+/p.new.jsonl"),
         ("u16", {"file_format": "txt"}, "u16: is not UTF-8 text but UTF-16; rewrite it: iconv -f UTF-16 -t UTF-8"),
-        ("p.gz", {"file_format": "txt"}, r"p.gz: it is Parquet, .*: gunzip -k \S+/p.gz && .* \S+/p > \S+/p.new.jsonl"),
+        ("p.gz", {"file_format": "txt"}, r"p.gz: it is Parquet; .*: gunzip -k \S+/p.gz && .* \S+/p > \S+/p.new.jsonl"),
     ],
 )  # fmt: skip
 def test_errors(tmp_path, name, options, message):
