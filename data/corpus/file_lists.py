@@ -86,13 +86,15 @@ def _list_saved_dataset(folder: pathlib.Path) -> list[pathlib.Path]:
     files = content.get("_data_files") if isinstance(content, dict) else None
     if not isinstance(files, list):
         return []  # a file of another program
-    names = [file.get("filename") if isinstance(file, dict) else None for file in files]
-    for name in names:
+    paths = []
+    for file in files:
+        name = file.get("filename") if isinstance(file, dict) else None
         if not isinstance(name, str) or name != pathlib.PurePath(name).name:
             raise ValueError(f"{state}: {name!r:.80} is not the name of a file beside it")
-    if missing := [name for name in names if not (folder / name).exists()]:
-        raise FileNotFoundError(f"{folder / missing[0]}: no such file, but {state} names it")
-    return [folder / name for name in names]
+        if not (path := folder / name).exists():
+            raise FileNotFoundError(f"{path}: no such file, but {state} names it")
+        paths.append(path)
+    return paths
 
 
 def _is_endless(path: pathlib.Path) -> bool:

@@ -139,12 +139,20 @@ def _find_columns(schema: Any, path: str, names: Sequence[str]) -> dict[str, str
     Raises ValueError if it has none of them.
     """
     known = {name: name for name in names if _has_field(schema, name)}
+    _check_once(schema.names, known, path)
     if not known:
         raise ValueError(
             f"{path}: no column {' or '.join(map(repr, names))}; it has "
             f"{', '.join(_list_paths(schema))[:300]}; --field names the text"
         )
     return known
+
+
+def _check_once(columns: Sequence[str], names: Iterable[str], path: str) -> None:
+    """Raise ValueError if two columns have one of the names."""
+    for name in names:
+        if columns.count(name) > 1:
+            raise ValueError(f"{path}: {columns.count(name)} columns are called {name!r}")
 
 
 def _has_field(schema: Any, name: str) -> bool:
@@ -256,6 +264,7 @@ def _read_csv(file: IO[bytes], path: str, consumed: Any, names: Sequence[str]) -
     try:
         header = [name.removeprefix("\ufeff") for name in next(lines, [])]
         columns = {name: header.index(name) for name in names if name in header}
+        _check_once(header, columns, "the first line")
         if not columns:
             raise ValueError(
                 f"no column {' or '.join(map(repr, names))}; the first line has "

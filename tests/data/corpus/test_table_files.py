@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import random
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -91,8 +92,8 @@ def test_pairs_and_articles(tmp_path):
     paths = [
         write_parquet(tmp_path / "a.parquet", table), write_arrow(tmp_path / "a.arrow", table)
     ]  # fmt: skip
-    pair = {"document": "pair", "field": "source,target"}
-    article = {"document": "fields", "field": "target,authors,absent"}
+    pair: dict[str, Any] = {"document": "pair", "field": "source,target"}
+    article: dict[str, Any] = {"document": "fields", "field": "target,authors,absent"}
     for path in paths:
         assert list_rows(path, **pair) == list_rows(lines, **pair)
         assert list_rows(path, **article) == list_rows(lines, **article)
@@ -173,7 +174,7 @@ def test_bytes_that_are_no_utf8_are_replaced(tmp_path, suffix):
     path = write(tmp_path / f"a.{suffix}", table)
     found = sources.resolve_source(path)
     found = sources.dataclasses.replace(found, skips_bad=True)
-    (piece,) = sources.split_source(found, 1 << 20, None)
+    (piece,) = sources.split_source(found, 1 << 20, tmp_path)
     rows = list(sources.read_chunk(piece))
     assert [row.raw.decode() for row in rows] == ["good", "b\ufffdd", ""]
     assert [row.repair for row in rows] == [None, NOT_UTF8, readers.BAD_RECORDS]
@@ -194,6 +195,11 @@ def test_a_column_that_is_missing_is_named(tmp_path):
                  write_arrow(tmp_path / "a.arrow", table)):  # fmt: skip
         with pytest.raises(ValueError, match=r"no column 'text'; it has body, meta\.url; --field"):
             read_documents(path)
+    twice = pyarrow.table([["one"], ["two"]], names=["text", "text"])
+    for path in (write_parquet(tmp_path / "b.parquet", twice),
+                 write_arrow(tmp_path / "b.arrow", twice)):  # fmt: skip
+        with pytest.raises(ValueError, match=r"b\.\w+: 2 columns are called 'text'"):
+            read_documents(path)
     path = write_csv(tmp_path / "a.csv", {"body": ["one"], "url": ["x"]})
     with pytest.raises(ValueError, match="line 1: no column 'text'; the first line has body, url"):
         read_documents(path)
@@ -205,6 +211,7 @@ def test_a_column_that_is_missing_is_named(tmp_path):
         ("text\none,two\n", "a.csv, line 2: 2 fields instead of 1, which the first line has"),
         ('text\n"one\n', "a.csv, line 2: unexpected end of data"),
         ("", "a.csv: no column 'text'; the first line has no text"),
+        ("text,text\none,two\n", "a.csv, line 1: the first line: 2 columns are called 'text'"),
     ],
 )
 def test_a_broken_row_of_csv_is_named(tmp_path, text, problem):
