@@ -25,6 +25,7 @@ THEIRS = {
     "data": {
         *("numpy", "tensorflow", "tensorflow_datasets", "apache_beam", "sentencepiece"),
         *("tokenizers", "google", "google_crc32c", "etils", "rich", "mido", "music21", "PIL"),
+        *("pyarrow", "zstandard"),
     },
     "configs": set(),
 }

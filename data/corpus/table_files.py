@@ -26,7 +26,7 @@ END_OF_STREAM = (
 )
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table.
 
     Attributes:
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 def read_rows(
     path: str, table_format: str, start: int, stop: int | None, names: Sequence[str]
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     """Yield the rows of a part of a file.
 
     Args:
@@ -90,7 +90,7 @@ def import_pyarrow(path: str) -> Any:
 
 def _read_parquet(
     file: IO[bytes], path: str, start: int, stop: int | None, names: Sequence[str]
-) -> Iterator[Row]:
+) -> Iterator[TableRow]:
     """Yield the rows of the row groups of a part of the file.
 
     A group stands at the byte that is the share of the file's rows before it. Where it really
@@ -112,7 +112,7 @@ def _read_parquet(
         before += num_rows
 
 
-def _read_arrow(file: Any, path: str, consumed: Any, names: Sequence[str]) -> Iterator[Row]:
+def _read_arrow(file: Any, path: str, consumed: Any, names: Sequence[str]) -> Iterator[TableRow]:
     """Yield the rows of an Arrow file or stream; `datasets` saves streams."""
     ipc = importlib.import_module("pyarrow.ipc")
     if file.peek(len(FILE_MAGIC)).startswith(FILE_MAGIC):
@@ -178,7 +178,7 @@ def _list_paths(fields: Any, before: str = "") -> Iterator[str]:
             yield before + field.name
 
 
-def _split_batches(batches: Iterable[Any], columns: dict[str, str]) -> Iterator[Row]:
+def _split_batches(batches: Iterable[Any], columns: dict[str, str]) -> Iterator[TableRow]:
     """Yield the rows of batches; their numbers count from 0, their places are 0."""
     number = 0
     for batch in batches:
@@ -188,7 +188,7 @@ def _split_batches(batches: Iterable[Any], columns: dict[str, str]) -> Iterator[
             repaired = [one or other for one, other in zip(repaired, repairs, strict=True)]
         for i, repair in enumerate(repaired):
             record = {name: column[i] for name, column in values.items()}
-            yield Row(number + i, record, 0, repair)
+            yield TableRow(number + i, record, 0, repair)
         number += batch.num_rows
 
 
@@ -246,7 +246,9 @@ def _view_as_bytes(array: Any) -> Any:
 # ---- CSV ---------------------------------------------------------------------
 
 
-def _read_csv(file: IO[bytes], path: str, consumed: Any, names: Sequence[str]) -> Iterator[Row]:
+def _read_csv(
+    file: IO[bytes], path: str, consumed: Any, names: Sequence[str]
+) -> Iterator[TableRow]:
     """Yield the rows of a CSV file whose first line names the columns."""
     csv.field_size_limit(FIELD_BYTES)
     repaired = False
@@ -281,7 +283,7 @@ def _read_csv(file: IO[bytes], path: str, consumed: Any, names: Sequence[str]) -
                     'quotation marks around a field with commas, and write "" for one in it'
                 )
             record = {name: values[i] for name, i in columns.items()}
-            yield Row(number, record, consumed(), NOT_UTF8 if repaired else None)
+            yield TableRow(number, record, consumed(), NOT_UTF8 if repaired else None)
             repaired = False
     except (csv.Error, ValueError) as error:
         place = f"{path}, line {lines.line_num}" if lines.line_num else path
