@@ -138,6 +138,36 @@ REPORT_PROGRAM = "from pretrain.processes import stragglers; stragglers.REPORT_I
 SLOW = "import time; from pretrain.mesh import device_feed as feed; place = feed.make_global_arrays; feed.make_global_arrays = lambda *words: time.sleep(0.5) or place(*words)\n"
 
 
+@pytest.mark.more
+@pytest.mark.timeout(600)
+def test_two_processes_train_phases_and_ramps_as_one(root, configs, tmp_path):
+    """The batch rises from 8 to 16 rows in the first phase; the second has 8 shorter rows."""
+    words = [
+        *("optimizer.epsilon=0.01", "evaluate.every=0", "mesh.data=2", "mesh.fsdp=2"),
+        *("phases.a.steps=3", "data.batch_size=16", "data.batch_ramp.start=8"),
+        *("data.batch_ramp.steps=1", "phases.b.steps=1", "phases.b.data.batch_size=8"),
+        "phases.b.data.objective.length=16",
+    ]
+    params, rows = [], []
+    for processes, devices in ((1, 4), (2, 2)):
+        workdir = tmp_path / str(processes)
+        command = ("train", configs["bert"], "--workdir", workdir, *words)
+        done = launch_processes(root, processes, devices, *command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        params.append(restore_params(workdir)[2])
+        rows.append(metrics_file.read_metrics(workdir / "metrics.jsonl"))
+    assert "this one builds 4 of 8 rows" in done.stdout
+    assert_close(params[1], params[0], 5e-7)
+    for row, other in zip(*rows, strict=True):
+        assert (row["step"], row["phase"], row["tokens"]) == (
+            *(other["step"], other["phase"], other["tokens"]),
+        )
+        assert row["loss"] == pytest.approx(other["loss"], rel=1e-6)
+    assert [row["phase"] for row in rows[1]] == ["a", "a", "a", "b"]
+    tokens = [row["tokens"] for row in rows[1]]
+    assert tokens[1] > 1.5 * tokens[0] and tokens[1] > tokens[3]
+
+
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_named(
