@@ -8,7 +8,7 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.mark.parametrize("best", [0.25, 1.0, 4.0])
-def test_the_best_rate_stands_between_two_worse(best):
+def test_the_best_rate_is_between_two_worse(best):
     tried = []
 
     def score(rate):
