@@ -39,6 +39,10 @@ MODERN_8192 = (
     "data.objective.length=8192 data.objective.max_predictions=2464 data.batch_size=576 "
     "train.microbatches=9"
 )
+MODERN_8192_V5E = (
+    "data.objective.length=8192 data.objective.max_predictions=2464 data.batch_size=512 "
+    "train.microbatches=2"
+)
 BYTES_8192 = "model.length=8192 data.objective.length=8192"
 PLANS = (
     Plan("bert_base", "v4:2x2x4"),
@@ -56,7 +60,9 @@ PLANS = (
     Plan("modernbert_base", "v5p:4x4x4", "train.microbatches=9"),
     Plan("modernbert_base", "v5p:4x4x4", MODERN_8192),
     Plan("modernbert_base", "v5e:16x16", "train.microbatches=3"),
+    Plan("modernbert_base", "v5e:16x16", MODERN_8192_V5E),
     Plan("modernbert_large", "v5p:4x4x4", "train.microbatches=11"),
+    Plan("modernbert_large", "v5p:4x4x4", MODERN_8192),
     Plan("modernbert_large", "v5e:16x16", "data.batch_size=5120 train.microbatches=5"),
     Plan("ettin_1b", "v5p:4x4x4", "train.microbatches=9"),
     Plan("ettin_decoder_150m", "v5p:4x4x4", "train.microbatches=9"),
