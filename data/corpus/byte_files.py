@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import importlib
 import io
 import zlib
 from collections.abc import Callable
@@ -58,7 +59,7 @@ class ZstandardFile(io.RawIOBase):
                 f"{path}: unpacking it needs zstandard: .venv/bin/python -m pip install -e "
                 "'.[parquet]'"
             )
-        import zstandard
+        zstandard = importlib.import_module("zstandard")
 
         self._file, self._error = file, zstandard.ZstdError
         self._make = zstandard.ZstdDecompressor().decompressobj
