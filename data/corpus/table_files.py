@@ -14,16 +14,15 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from data.corpus.byte_files import BROKEN, explain_broken, open_bytes
+from data.corpus.byte_files import BROKEN, explain_broken, open_bytes, peek_head, refuse_head
 from data.corpus.record_texts import NOT_UTF8
 from data.tensorflow_import import has_module
 
 BATCH_ROWS = 256
 FIELD_BYTES = 1 << 28  # characters of the largest field of a CSV file
 FILE_MAGIC = b"ARROW1"
-END_OF_STREAM = (
-    b"\xff\xff\xff\xff\0\0\0\0"  # without it, a stream that was cut between batches is whole
-)
+# Without this end, a stream that was cut off between two batches would be whole.
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class TableRow(NamedTuple):
@@ -60,6 +59,7 @@ def read_rows(
         file, consumed = open_bytes(path, stack)
         if table_format == "csv":
             try:
+                refuse_head(peek_head(file), path, takes_text=True)
                 yield from _read_csv(file, path, consumed, names)
             except BROKEN as error:
                 raise explain_broken(path, error) from error
@@ -93,8 +93,8 @@ def _read_parquet(
 ) -> Iterator[TableRow]:
     """Yield the rows of the row groups of a part of the file.
 
-    A group stands at the byte that is the share of the file's rows before it. Where it really
-    begins stands in metadata of its columns, and with broken ones pyarrow ends the process.
+    A group counts as beginning at the byte that is the share of the file's rows before it. Its real
+    beginning is in the metadata of its columns, and pyarrow ends the process at broken ones.
     """
     parquet = importlib.import_module("pyarrow.parquet")
     table = parquet.ParquetFile(file, buffer_size=1 << 20, pre_buffer=False)

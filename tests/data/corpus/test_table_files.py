@@ -219,6 +219,12 @@ def test_a_broken_row_of_csv_is_named(tmp_path, text, problem):
         read_documents(write_file(tmp_path / "a.csv", text))
 
 
+def test_a_table_of_another_encoding_is_named(tmp_path):
+    path = write_file(tmp_path / "a.csv", "text\none\n".encode("utf-16"))
+    with pytest.raises(ValueError, match="a.csv: is not UTF-8 text but UTF-16; rewrite it: iconv"):
+        read_documents(path)
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "file.arrow", "jsonl.zst"])
 def test_a_file_that_is_cut_off_is_an_error(tmp_path, suffix):
     zstandard = pytest.importorskip("zstandard")
