@@ -28,7 +28,6 @@ from pretrain.host.terminal import escape_output, print_error
 from pretrain.processes import process_identity, processes
 from pretrain.processes.hang_notice import exit_after_error
 from pretrain.processes.watchdog import exit_soon
-from pretrain.settings.jax_settings import check_jax_settings, explain_jax_error
 from pretrain.training.memory.exhaustion import explain_exhausted_command
 
 
@@ -94,6 +93,9 @@ def run_verb(argv: Sequence[str]) -> int:
     if line := find_missing_folder() or find_hiding_file():
         print_error(line)
         return 2
+    # It imports `data`, which a file of the caller may hide.
+    from pretrain.settings.jax_settings import check_jax_settings, explain_jax_error
+
     if not argv or argv[0] in ("-h", "--help"):
         print(format_help())
         return 0 if argv else 2

@@ -5,9 +5,10 @@ with the same bits.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ class Ramp:
         """Whether the setting has its own value at every step."""
         return self.start is None
 
-    def compute_values(self, steps: Any, end: float) -> np.ndarray:
+    def compute_values(self, steps: Any, end: float) -> "np.ndarray":
         """Return the values at steps, float64; `end` is the setting's own value."""
+        import numpy as np  # not for the settings of a run, which have no other need of it
+
         if self.start is None:
             return np.full(np.shape(steps), end)
         length = self.last_step - self.first_step

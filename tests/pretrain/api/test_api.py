@@ -278,7 +278,7 @@ def test_attention_is_a_picture_per_layer(folder):
         (lambda run: api.train("bert_tiny", run, ["train.steps"]), "path=value"),
         (
             lambda run: api.predict(run, "a", tops=3),
-            "no option 'tops'; it has texts, model, step, top",
+            "no option 'tops'; it has texts, model, step, parameters, top",
         ),
         (lambda run: api.predict(run, "a", top=0), "--top 0: must be at least 1"),
         (lambda run: api.predict(run, "a", beams=2, top_p=0.9), "give one or the other"),

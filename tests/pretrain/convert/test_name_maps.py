@@ -205,7 +205,7 @@ def test_a_configuration_comes_back(config):
 def test_families_are_those_of_the_folder():
     folder = pathlib.Path(__file__).parents[3] / "pretrain/families"
     others = {"__init__", "array_map", "family_record", "kinds", "labels"}
-    others |= {"fine_tuning", "key_rules", "rules", "tensor_steps"}
+    others |= {"fine_tuning", "image_fit", "key_rules", "rules", "tensor_steps"}
     names = {path.stem for path in folder.glob("*.py")} - others
     assert FAMILIES.keys() == names and FAMILIES["gpt3"].config is Gpt3Config
     assert {

@@ -83,7 +83,7 @@ def test_a_second_run_on_the_same_machine_is_refused_at_once_and_names_the_holde
         assert time.monotonic() - began < lease.STALE
         content = json.loads((tmp_path / "lease").read_text())
         who = f"{tmp_path} is in use by process {os.getpid()} on host {socket.gethostname()} since {content['since']} (train)."
-        assert str(refused.value).startswith(who) and "--workdir" in str(refused.value)
+        assert str(refused.value).startswith(who) and "name another folder" in str(refused.value)
         assert (tmp_path / "lease").exists()  # the refused run has not removed it
     assert os.listdir(tmp_path) == []
 
