@@ -1,8 +1,8 @@
 """Read the rows of Parquet, Arrow and CSV files; the one corpus reader that imports pyarrow.
 
 A row becomes a record {name: value} of the fields that are asked for. A name is a column, or a path
-into nested columns, such as a.b. One batch of rows is in memory at a time. Parquet files have an
-index, so that a part of one can be read: its share [start, stop) of the bytes.
+into nested columns, such as a.b. Some pages of a Parquet file are in memory at a time, or one batch
+of an Arrow file. Parquet has an index of its row groups, so that a part of a file can be read.
 """
 
 from __future__ import annotations
