@@ -1,9 +1,12 @@
-"""What is imported when a run names it: functions and classes as text, members of a folder by name.
+"""What is imported when a run needs it: functions and classes as text, members of a folder by name,
+libraries of an extra.
 
 A table of names costs nothing to import; the modules that it names may be large.
 """
 
+import functools
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -25,6 +28,26 @@ def call_later(member: str) -> Callable[..., Any]:
         return import_member(member)(*args, **kwargs)
 
     return call
+
+
+@functools.cache
+def has_module(name: str) -> bool:
+    """Return whether a library is installed, without importing it."""
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # a finder refuses it, or it stands in sys.modules unfinished
+        return False
+    return found is not None and found.origin is not None  # a mere folder of that name has none
+
+
+def import_extra(name: str, extra: str, use: str) -> Any:
+    """Return a library; raise ValueError with the command that installs it, if it is missing.
+
+    use: what needs it, as the message begins.
+    """
+    if not has_module(name):
+        raise ValueError(f"{use} needs {name}: .venv/bin/python -m pip install -e '.[{extra}]'")
+    return importlib.import_module(name)
 
 
 class FolderMembers(Mapping[str, Member], Generic[Member]):

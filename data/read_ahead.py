@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from data.members import has_module
 from data.rows.tables import Batch
-from data.tensorflow_import import check_tensorflow, has_module
+from data.tensorflow_import import check_tensorflow
 
 ENDLESS = int(np.iinfo(np.int64).max)
 FEEDS = {"tfdata": "tf_dataset", "threads": "thread_feed"}  # {data.feed: module of this package}

@@ -1,23 +1,13 @@
 """TensorFlow, which Cloze uses where it is installed (extra `tfdata`) and never needs to train."""
 
-import functools
-import importlib.util
 import sys
 from typing import Any
+
+from data.members import has_module
 
 REMEDY = "install Cloze with its extra `tfdata` (in a checkout: pip install -e '.[tfdata]')"
 if sys.version_info >= (3, 14):  # where the extra is empty
     REMEDY = f"take a Python below 3.14, which TensorFlow has wheels for, and {REMEDY}"
-
-
-@functools.cache
-def has_module(name: str) -> bool:
-    """Return whether a library is installed, without importing it."""
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # a finder refuses it, or it stands in sys.modules unfinished
-        return False
-    return found is not None and found.origin is not None  # a mere folder of that name has none
 
 
 def import_tensorflow(use: str = "tf.data") -> Any:

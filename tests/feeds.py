@@ -2,7 +2,7 @@
 
 import pytest
 
-from data.tensorflow_import import has_module
+from data.members import has_module
 
 needs_tensorflow = pytest.mark.skipif(
     not has_module("tensorflow"), reason="TensorFlow is not installed (extra `tfdata`)"

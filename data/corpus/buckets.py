@@ -10,8 +10,8 @@ import threading
 from typing import Any
 
 from data.corpus.paths import as_path, check_scheme, is_remote
-from data.members import call_later
-from data.tensorflow_import import REMEDY, has_module
+from data.members import call_later, has_module
+from data.tensorflow_import import REMEDY
 
 find_unreachable = call_later("data.corpus.network:find_unreachable")
 

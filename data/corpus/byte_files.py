@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import importlib
 import io
 import zlib
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import IO, Any, cast
 
 from data.corpus.other_formats import HEAD_BYTES, refuse_other_format
 from data.corpus.paths import as_path, is_remote
-from data.tensorflow_import import has_module
+from data.members import import_extra
 
 BUFFER_BYTES = 1 << 20
 # Of Zstandard that are unpacked at once: no block of it unpacks to more than 128 KiB, so a bomb of
@@ -54,13 +53,7 @@ class ZstandardFile(io.RawIOBase):
     """The unpacked bytes of a Zstandard file, of one frame or several."""
 
     def __init__(self, file: IO[bytes], path: str) -> None:
-        if not has_module("zstandard"):
-            raise ValueError(
-                f"{path}: unpacking it needs zstandard: .venv/bin/python -m pip install -e "
-                "'.[parquet]'"
-            )
-        zstandard = importlib.import_module("zstandard")
-
+        zstandard = import_extra("zstandard", "parquet", f"{path}: unpacking it")
         self._file, self._error = file, zstandard.ZstdError
         self._make = zstandard.ZstdDecompressor().decompressobj
         self._frame, self._packed, self._unpacked = None, b"", memoryview(b"")

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 
 from data.corpus.byte_files import BROKEN, explain_broken, open_bytes, peek_head, refuse_head
 from data.corpus.record_texts import NOT_UTF8
-from data.tensorflow_import import has_module
+from data.members import import_extra
 
 BATCH_ROWS = 256
 FIELD_BYTES = 1 << 28  # characters of the largest field of a CSV file
@@ -64,7 +64,7 @@ def read_rows(
             except BROKEN as error:
                 raise explain_broken(path, error) from error
             return
-        arrow = import_pyarrow(path)
+        arrow = import_extra("pyarrow", "parquet", f"{path}: reading it")
         try:
             if table_format == "parquet":
                 yield from _read_parquet(file, path, start, stop, names)
@@ -74,15 +74,6 @@ def read_rows(
             kind = table_format.capitalize()
             reason = str(error).partition("\n")[0]
             raise ValueError(f"{path}: the {kind} file is broken or cut off ({reason})") from error
-
-
-def import_pyarrow(path: str) -> Any:
-    """Return the module pyarrow; raise ValueError, which names the extra, if it is missing."""
-    if not has_module("pyarrow"):
-        raise ValueError(
-            f"{path}: reading it needs pyarrow: .venv/bin/python -m pip install -e '.[parquet]'"
-        )
-    return importlib.import_module("pyarrow")
 
 
 # ---- Parquet and Arrow -------------------------------------------------------

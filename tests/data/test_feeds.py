@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from data import read_ahead
+from data.members import has_module
 from data.read_ahead import ENDLESS, FEEDS, MAX_BATCHES, BuildPlan, choose_feed
-from data.tensorflow_import import has_module
 from tests.feeds import needs_tensorflow, with_each_feed
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -281,7 +281,7 @@ def test_auto_is_tfdata_only_where_tensorflow_is_installed(tmp_path):
     without = f"import sys; sys.modules['tensorflow'] = None; {CHOOSE}"
     assert read_loaded(without)[0] == "threads"
     (tmp_path / "lonely").mkdir()
-    folder = f"import sys; sys.path.append({str(tmp_path)!r}); import data.tensorflow_import as t"
+    folder = f"import sys; sys.path.append({str(tmp_path)!r}); import data.members as t"
     assert read_loaded(f"{folder}; print(t.has_module('lonely'), t.has_module('numpy'))") == [
         "False",
         "True",

@@ -10,6 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from data import members
 from data.corpus import readers, sources
 from data.corpus.record_texts import NOT_UTF8
 from tests.data.corpus.reading import json_lines, read_documents, write_file
@@ -220,6 +221,16 @@ def test_a_column_that_is_missing_is_named(tmp_path):
 def test_a_broken_row_of_csv_is_named(tmp_path, text, problem):
     with pytest.raises(ValueError, match=problem):
         read_documents(write_file(tmp_path / "a.csv", text))
+
+
+@pytest.mark.parametrize(
+    ("name", "library"), [("a.parquet", "pyarrow"), ("a.jsonl.zst", "zstandard")]
+)
+def test_a_missing_library_is_named_with_its_extra(tmp_path, name, library, monkeypatch):
+    monkeypatch.setattr(members, "has_module", lambda _: False)
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(ValueError, match=rf"{name}: \w+ it needs {library}: .* -e '.\[parquet\]'"):
+        read_documents(tmp_path / name)
 
 
 def test_a_table_of_another_encoding_is_named(tmp_path):
