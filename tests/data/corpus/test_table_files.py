@@ -110,6 +110,10 @@ def test_a_path_leads_into_nested_columns(tmp_path):
     for path in (lines, write_parquet(tmp_path / "a.parquet", table),
                  write_arrow(tmp_path / "a.arrow", table)):  # fmt: skip
         assert read_documents(path, field="a.b.c") == ["one", "two"]
+    comma = pyarrow.table({"a,b": ["one field"]})
+    lines = write_file(tmp_path / "c.jsonl", '{"a,b": "one field"}\n')
+    for path in (lines, write_parquet(tmp_path / "c.parquet", comma)):
+        assert read_documents(path, field="a,b") == ["one field"]
     flat = write_parquet(tmp_path / "b.parquet", pyarrow.table({"a.b": ["literal"]}))
     assert read_documents(flat, field="a.b") == ["literal"]
 
