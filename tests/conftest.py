@@ -60,8 +60,12 @@ ROOT = pathlib.Path(__file__).parent.parent
 # The slowest files, slowest first. `launch.sh test` starts with them, so that its two processes
 # end at about the same time.
 LONGEST = (
+    "test_docs_run.py",
     "pretrain/training/test_step.py",
+    "pretrain/training/test_meshes_and_kills.py",
     "pretrain/processes/test_hosts.py",
+    "faults/test_lost_terminal.py",
+    "test_notebook.py",
     "faults/test_two_writers.py",
     "pretrain/training/test_loop.py",
     "faults/test_damaged_checkpoint.py",

@@ -91,6 +91,8 @@ def shrink(verb: str, words: list[str]) -> list[str]:
             words[words.index("--step") + 1] = str(STEPS)
             steps, larger = steps + STEPS, ("optimizer.cooldown_steps=1",)
         return [*words, *list_small(words[0]), *larger, f"train.steps={steps}"]
+    if verb == "sweep":
+        return [*words, *list_small(words[0]), f"train.steps={STEPS}"]
     if verb == "prepare":
         words = ["builtin.txt" if word == "builtin" else word for word in words]
         if "builtin.txt" in words and "--document" not in words:

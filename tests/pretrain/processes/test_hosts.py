@@ -110,8 +110,10 @@ def assert_same_runs(workdir, alone):
 @pytest.mark.more
 @pytest.mark.parametrize(("processes", "devices"), [(2, 2), (4, 1)])
 def test_two_processes_make_the_run_of_one_and_others_continue_it(
-    alone, root, configs, tmp_path, processes, devices
+    request, alone, root, configs, tmp_path, processes, devices
 ):
+    if processes == 2:
+        request.getfixturevalue("whole")
     workdir = tmp_path / "run"
     first = launch_processes(
         root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.stop_at_step=2"
