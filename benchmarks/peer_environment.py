@@ -22,8 +22,10 @@ PEER_PACKAGES = (
 )
 
 
-def find_peers_python() -> pathlib.Path:
-    """Return the Python of the peers' environment.
+def find_peers_python(
+    packages: tuple[str, ...] = PEER_PACKAGES, name: str = "peers"
+) -> pathlib.Path:
+    """Return the Python of the peers' environment, which has some packages.
 
     The one of CLOZE_PEERS_PYTHON, or one in a virtual environment which is created on the first
     call: a minute or two, about a GiB. Raise FileNotFoundError if the former is not a program.
@@ -32,21 +34,21 @@ def find_peers_python() -> pathlib.Path:
         if not (python := shutil.which(own)):
             raise FileNotFoundError(
                 f"CLOZE_PEERS_PYTHON is {own}, which is not a program: "
-                "set it to a Python that has torch, transformers and accelerate"
+                f"set it to a Python that has {', '.join(packages)}"
             )
         # Absolute, because workers start in another folder. Symbolic links are not resolved,
         # because the link's folder determines the virtual environment.
         return pathlib.Path(python).absolute()
-    folder = CACHE / "peers"
+    folder = CACHE / name
     mark = folder / "installed.json"
     python = folder / "bin" / "python"
-    if not mark.exists() or json.loads(mark.read_text()) != list(PEER_PACKAGES):
+    if not mark.exists() or json.loads(mark.read_text()) != list(packages):
         print(f"installing the peers into {folder}", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*install, *PEER_PACKAGES], check=True)
-        mark.write_text(json.dumps(PEER_PACKAGES))
+        subprocess.run([*install, *packages], check=True)
+        mark.write_text(json.dumps(packages))
     return python
 
 
