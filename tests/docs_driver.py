@@ -92,7 +92,10 @@ def shrink(verb: str, words: list[str]) -> list[str]:
             steps, larger = steps + STEPS, ("optimizer.cooldown_steps=1",)
         return [*words, *list_small(words[0]), *larger, f"train.steps={steps}"]
     if verb == "sweep":
-        return [*words, *list_small(words[0]), f"train.steps={STEPS}"]
+        # it takes each setting once
+        small = (*list_small(words[0]), f"train.steps={STEPS}", "train.seed=0")
+        names = {word.partition("=")[0] for word in small}
+        return [*(word for word in words if word.partition("=")[0] not in names), *small]
     if verb == "prepare":
         words = ["builtin.txt" if word == "builtin" else word for word in words]
         if "builtin.txt" in words and "--document" not in words:
