@@ -106,6 +106,8 @@ def shrink(verb: str, words: list[str]) -> list[str]:
     if "--seeds" in words:
         words += ["--seeds", "2"]
     more = BY_VERB.get(verb, ())
+    if verb == "inspect" and words[0].startswith("runs/"):  # a store, which has no batches
+        more = ()
     if "--validation" in words:  # the held-out part is no share
         more = more[: more.index("--held-out")]
     return [*words, *more]

@@ -190,6 +190,7 @@ def _write_store(
         held_out={"below": threshold, "of": NUM_HASHES, "by": HASHED}
         | ({"files": list(validation)} if (validation := builder.request.validation) else {}),
         totals=dict(report.totals),
+        text_by_source=_list_source_counts(builder, writer),
         sizes={
             split: {unit: report.sizes[f"{split} {unit}"] for unit in ("bytes", "words")}
             for split in SPLITS
@@ -198,6 +199,19 @@ def _write_store(
         noted=_format_notes(report, noted),
     )
     return seconds
+
+
+def _list_source_counts(builder: StoreBuilder, writer: StoreWriter) -> list[dict[str, int]]:
+    """Return the tokens of each source, and of how much text they are, in both splits."""
+    return [
+        {
+            "tokens": sum(
+                stop - start for start, stop in (source[split]["tokens"] for split in SPLITS)
+            )
+        }
+        | dict(counts)
+        for source, counts in zip(writer.sources, builder.counts)
+    ]
 
 
 def _rank_characters(report: JobReport) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """The passes of `prepare` over the text: sample and train a vocabulary, then encode."""
 
+import collections
 import contextlib
 import dataclasses
 import pathlib
@@ -32,6 +33,8 @@ class StoreBuilder:
       pool: the pool of local processes or Beam workers.
       job_bytes: bytes of a job.
       total_bytes: bytes of all sources.
+      counts: of each source, the bytes, words and unknown tokens of its documents, and the bytes
+        of its text on which the vocabulary was trained.
     """
 
     request: PrepareRequest
@@ -42,6 +45,10 @@ class StoreBuilder:
     job_bytes: int
     total_bytes: int
     report_step: Callable[[str], None]
+    counts: list[collections.Counter[str]] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.counts = [collections.Counter() for _ in self.resolved]
 
     def make_vocabulary(self, released: Vocabulary | None) -> tuple[Vocabulary, int]:
         """Save the vocabulary for the workers, and train it unless one is given.
@@ -150,6 +157,8 @@ class StoreBuilder:
         smallest = [
             _select_smallest(sample, size * share) for sample, share in zip(samples, shares)
         ]
+        for counts, sample in zip(self.counts, smallest):
+            counts["sampled_bytes"] = _count_bytes(sample)
         return [text for _, text in sorted(unit for sample in smallest for unit in sample)]
 
     def _estimate_bytes(self, source: sources.ResolvedSource) -> int:
@@ -168,6 +177,9 @@ class StoreBuilder:
         job_folder.mkdir(exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         report = JobReport()
+        for counts in self.counts:  # a second pass counts again
+            for unit in ("bytes", "words", "unknown"):
+                counts[unit] = 0
         # All documents of the sources for validation are held out.
         num_validation = len(self.request.validation or ())
         thresholds = [threshold] * len(self.request.sources) + [NUM_HASHES] * num_validation
@@ -185,7 +197,15 @@ class StoreBuilder:
                     for file in files:
                         file.unlink()
             report.merge_report(job_report)
+            self._count_text(job.source, job_report)
         return writer, report
+
+    def _count_text(self, source: int, report: JobReport) -> None:
+        """Add the text of a job to the counts of its source."""
+        counts = self.counts[source]
+        counts["unknown"] += report.totals["unknown"]
+        for unit in ("bytes", "words"):
+            counts[unit] += sum(report.sizes[f"{split} {unit}"] for split in SPLITS)
 
     def _group_chunks(
         self, resolved: list[sources.ResolvedSource]

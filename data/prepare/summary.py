@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from data.prepare.build import PreparedStore
+from data.prepare.fertility import format_fertility, list_fertility
 from data.prepare.held_out import HASHED
 from data.vocabulary.characters import format_characters
 
@@ -38,6 +39,9 @@ def format_summary(prepared: PreparedStore) -> list[str]:
                 f"source   {source['name']}: {trained:,} training documents, "
                 f"{heldout:,} held out, rate {source['rate']:.4f}"
             )
+        lines += [
+            f"words    {row.name}: {format_fertility(row)}" for row in list_fertility(manifest)
+        ]
     lines += [f"noted    {note}" for note in format_notes(manifest)]
     is_chosen = splits["heldout"]["documents"] and not manifest["held_out"].get("files")
     if is_chosen and manifest["held_out"].get("by") != HASHED:

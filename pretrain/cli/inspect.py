@@ -1,7 +1,8 @@
 """inspect CONFIG: show one batch as the model receives it, decoded, and check its properties.
 
 The objective defines the checks, e.g. the share of masked tokens. Special ids and sentinels
-are compared with the tokenizer that `export` would write.
+are compared with the tokenizer that `export` would write. `inspect STORE` shows what a token store
+holds (pretrain/cli/inspect_store.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from data.corpus.json_lines import format_json
+from pretrain.cli import inspect_store
+from pretrain.cli.output_file import add_overwrite
 from pretrain.settings.verb_options import CONFIG_HELP
 
 if TYPE_CHECKING:
@@ -19,7 +22,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `inspect` to a parser."""
-    parser.add_argument("config", help=CONFIG_HELP)
+    parser.add_argument(
+        "config",
+        metavar="CONFIG|STORE",
+        help=f"{CONFIG_HELP}; or the folder of a token store, of which it shows sources, lengths, "
+        "how the vocabulary serves each source, and repeated texts",
+    )
     parser.add_argument(
         "overrides", nargs="*", metavar="path=value", help="changed fields, e.g. data.store=STORE"
     )
@@ -42,11 +50,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("train", "heldout"),
         help="split of the store (default: %(default)s)",
     )
+    of_store = parser.add_argument_group("of a store")
+    of_store.add_argument(
+        "--documents",
+        type=int,
+        default=inspect_store.DOCUMENTS,
+        metavar="N",
+        help="documents in the sample in which repeated texts are counted (default: %(default)s)",
+    )
+    of_store.add_argument(
+        "--picture",
+        metavar="FILE.png",
+        help="draw the lengths of documents and the shares of sources",
+    )
+    add_overwrite(of_store, "an existing picture")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print a report; return 0 if all checks pass, else 1."""
+    if inspect_store.is_store(args.config):
+        return inspect_store.inspect_store(args)
     from data.inspection.batch_report import inspect_batches
     from data.store.kinds import open_source
     from pretrain.config import load

@@ -20,7 +20,7 @@ GROUPS = {
         "prepare-images": "turn labelled images into a store",
         "prepare-captions": "turn pictures with captions into a store",
         "describe": "list the configurations; show one with its size and FLOPs",
-        "inspect": "show a batch as text and check it, before you train",
+        "inspect": "show what a store holds, or a batch as text, and check it",
         "doctor": "show versions, devices and missing libraries",
     },
     "Train": {

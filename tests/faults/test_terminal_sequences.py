@@ -66,6 +66,8 @@ def test_the_verbs_that_show_text(corpus, run, tmp_path, record_property):
     assert "\\u001b" in shown and "[red]" in shown
     report = json.loads(run(0, "inspect", *config, "--json"))
     assert report["store"] == str(store)
+    shown = run(0, "inspect", store)
+    assert "\\u001b" in shown and "[red]" in shown
     run(0, "describe", *config)
     run(0, "train", *config, *STEPS, "--workdir", trained)
     run(0, "evaluate", "--workdir", trained)
