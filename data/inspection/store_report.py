@@ -50,7 +50,7 @@ def describe_store(store: Store, split: str, documents: int) -> dict[str, Any]:
     if not len(opened.tokens):
         raise ValueError(f"the {split} split of {store.path} is empty; name the other --split")
     lengths = read_lengths(opened)
-    sample = Sample(opened, vocabulary, documents)
+    sample = DocumentSample(opened, vocabulary, documents)
     return {
         "store": str(store.path),
         "split": split,
@@ -116,7 +116,7 @@ def list_sources(manifest: Mapping[str, Any], split: str) -> list[dict[str, Any]
 
 
 @dataclasses.dataclass
-class Sample:
+class DocumentSample:
     """Documents of a split at even distances, the first tokens of each.
 
     Attributes:
