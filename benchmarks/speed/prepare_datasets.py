@@ -43,7 +43,7 @@ PACKAGES = ("datasets>=5.2,<6", "transformers>=5.0,<6", "sentencepiece", "protob
 PEER = ROOT / "benchmarks" / "speed" / "prepare_datasets_peer.py"
 
 
-class Cost(NamedTuple):
+class ProgramCost(NamedTuple):
     """What a program took: seconds, CPU seconds, and MiB of memory at most and of its files."""
 
     seconds: float
@@ -78,7 +78,9 @@ def write_group(texts: list[str], folder: pathlib.Path, number: int) -> None:
     pyarrow.parquet.write_table(table, folder / f"part-{number:03}.parquet", row_group_size=500)
 
 
-def measure_program(argv: list[object], left: pathlib.Path, environment: dict[str, str]) -> Cost:
+def measure_program(
+    argv: list[object], left: pathlib.Path, environment: dict[str, str]
+) -> ProgramCost:
     """Run a program and return what it took; `left` is the folder of its files."""
     start, cpu_start = time.perf_counter(), measure_children_cpu()
     process = subprocess.Popen(
@@ -95,7 +97,7 @@ def measure_program(argv: list[object], left: pathlib.Path, environment: dict[st
         raise SystemExit(f"{argv[0]} ended with status {process.returncode}")
     seconds, cpu = time.perf_counter() - start, measure_children_cpu() - cpu_start
     disk = sum(path.stat().st_size for path in left.rglob("*") if path.is_file())
-    return Cost(seconds, cpu, sum(peaks.values()), disk / 2**20)
+    return ProgramCost(seconds, cpu, sum(peaks.values()), disk / 2**20)
 
 
 def list_tree(pid: int) -> list[int]:
@@ -129,9 +131,9 @@ def measure_first_step(store: pathlib.Path, folder: pathlib.Path, vocab: int) ->
     return time.perf_counter() - start
 
 
-def format_row(name: str, costs: list[Cost], size: int) -> str:
+def format_row(name: str, costs: list[ProgramCost], size: int) -> str:
     """Return a line of the table: the medians of the rounds."""
-    cost = Cost(*map(statistics.median, zip(*costs)))
+    cost = ProgramCost(*map(statistics.median, zip(*costs)))
     cells = [
         *(name, f"{cost.seconds:.1f}", f"{size / 1e6 / cost.seconds:.1f}", f"{cost.cpu:.1f}"),
         *(f"{cost.memory:,.0f}", f"{cost.disk:,.0f}"),
@@ -150,7 +152,7 @@ def main() -> None:
     require_paths(parser, "--corpora", books, model)
     python, load = find_peers_python(PACKAGES, "datasets"), os.getloadavg()[0]
     cores = len(os.sched_getaffinity(0))
-    costs: dict[str, list[Cost]] = {"`prepare`": [], "`datasets.map`": []}
+    costs: dict[str, list[ProgramCost]] = {"`prepare`": [], "`datasets.map`": []}
     steps = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = pathlib.Path(scratch)
@@ -166,7 +168,9 @@ def main() -> None:
             own = {"HF_HOME": str(peer), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
             costs["`datasets.map`"].append(measure_program(words, peer, own))
     rows = [format_row(name, measured, size) for name, measured in costs.items()]
-    ours, peer = (Cost(*map(statistics.median, zip(*measured))) for measured in costs.values())
+    ours, peer = (
+        ProgramCost(*map(statistics.median, zip(*measured))) for measured in costs.values()
+    )
     note = (
         f"`{format_command()}`: {size / 1e9:.2f} GB of text, {cores} processes each; medians of "
         f"{args.rounds} rounds. `prepare` is {peer.seconds / ours.seconds:.1f} times as fast, "
