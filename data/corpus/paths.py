@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
 
 Entry = TypeVar("Entry", pwd.struct_passwd, grp.struct_group)
+DATASETS = "hf://datasets/"  # begins the name of a dataset of the Hugging Face Hub
 NO_HOME = "/"  # as Docker sets HOME for such a user
 # The name of a TensorFlow dataset: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
 TFDS_NAME = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")

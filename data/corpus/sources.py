@@ -18,6 +18,8 @@ FOLDER, "GLOB*"               all such files below the folder, or that match, or
 tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice:
                               train[:10%]
 gs://...                      any of these files and folders in a bucket
+hf://datasets/NAME[/CONFIG][:SPLIT][@REVISION]
+                              a dataset of the Hugging Face Hub, a file at a time
 
 A source is resolved without reading its files. The chunks let processes share the work; the
 documents and their order do not depend on where a source is cut.
@@ -33,14 +35,20 @@ from typing import Any
 from data.corpus import builtin, readers
 from data.corpus.byte_files import PACKED
 from data.corpus.file_lists import get_file_size, get_stat_mtime, get_stat_size, list_files
+from data.corpus.formats import (
+    DOCUMENT_KINDS,
+    FIELDS_READER,
+    UNCUT,
+    check_format,
+    choose_reader,
+    list_formats,
+)
 from data.corpus.other_formats import explain_other_format
-from data.corpus.paths import TFDS_NAME
+from data.corpus.paths import DATASETS, TFDS_NAME
+from data.members import call_later
 
-DOCUMENT_KINDS = ("file", "block", "record", "pair", "fields")
-PAIR_READER = "pair_"  # begins the keys of `FORMAT_READERS` for pairs
-FIELDS_READER = "fields_"  # begins those for articles of several fields
-UNCUT = ("csv", "arrow")  # ends of the names of readers that begin at a file's beginning
-PREFIXES = {"pair": PAIR_READER, "fields": FIELDS_READER}
+find_hub_files = call_later("data.corpus.hub.shards:find_files")
+download_hub_file = call_later("data.corpus.hub.shards:download_file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +67,8 @@ class InputChunk:
       has_pairs: whether each document is a pair.
       skips_bad: whether a line of a file that is no record is an empty document, not an error.
       takes_text: whether formats of others that are text, such as FASTA, are read as they are.
+      downloads: the folder in which a file of the Hub is while it is read; "": where temporary
+        files are.
     """
 
     file_format: str
@@ -70,6 +80,7 @@ class InputChunk:
     has_pairs: bool = False
     skips_bad: bool = False
     takes_text: bool = False
+    downloads: str = ""
 
     @property
     def counted_from(self) -> int:
@@ -92,6 +103,7 @@ class ResolvedSource:
       name: SOURCE of the command line.
       files: (path, bytes, modification time in ns) of each file, in order.
       file_format: value of --as; None: the end of a file's name decides.
+      commit: of a dataset of the Hub.
     """
 
     name: str
@@ -101,6 +113,7 @@ class ResolvedSource:
     file_format: str | None = None
     ignored: tuple[str, ...] = ()
     skips_bad: bool = False
+    commit: str = ""
 
     @property
     def size(self) -> int:
@@ -112,45 +125,8 @@ class ResolvedSource:
         if self.name == "builtin":
             return {"name": self.name, "described": builtin.identify_corpus()}
         digest = hashlib.sha256(json.dumps(self.files).encode()).hexdigest()[:32]
-        return {"name": self.name, "files": len(self.files), "bytes": self.size, "digest": digest}
-
-
-def list_formats(document: str) -> tuple[str, ...]:
-    """Return the formats of files that have documents of a kind, as `FORMAT_READERS` has them."""
-    known = (*readers.FORMAT_READERS, *readers.TABLE_READERS)
-    if prefix := PREFIXES.get(document):
-        return tuple(key.removeprefix(prefix) for key in known if key.startswith(prefix))
-    # The readers of txt files have the names of the kinds.
-    others = (
-        key
-        for key in known
-        if not key.startswith(tuple(PREFIXES.values())) and key not in DOCUMENT_KINDS
-    )
-    return ("txt", *others)
-
-
-def choose_reader(path: str, document: str, file_format: str | None) -> str:
-    """Return the key of `FORMAT_READERS` or `TABLE_READERS` for a file.
-
-    file_format: its format; None: the one that the end of its name says.
-    """
-    name = file_format or strip_packing(path).rpartition(".")[2]
-    if prefix := PREFIXES.get(document):
-        return prefix + name
-    return document if name == "txt" else name
-
-
-def strip_packing(path: str) -> str:
-    """Return a path without the end that says how the file is packed."""
-    return next((path.removesuffix(end) for end in PACKED if path.endswith(end)), path)
-
-
-def check_format(file_format: str, document: str) -> None:
-    """Raise ValueError unless files of a format have documents of a kind."""
-    if file_format not in (formats := list_formats(document)):
-        raise ValueError(
-            f"--as {file_format}: with --document {document} a file is {' or '.join(formats)}"
-        )
+        found = {"name": self.name, "files": len(self.files), "bytes": self.size, "digest": digest}
+        return found | ({"commit": self.commit} if self.commit else {})
 
 
 def resolve_source(
@@ -192,6 +168,9 @@ def resolve_source(
         return _resolve_tfds(name, match["name"], match["split"] or "train", document, field)
     formats = list_formats(document)
     suffixes = tuple(f".{suffix}{packed}" for packed in ("", *PACKED) for suffix in formats)
+    if name.startswith(DATASETS):
+        found = find_hub_files(name, suffixes)
+        return ResolvedSource(name, found.files, document, field, file_format, commit=found.commit)
     remedy = f"--as {formats[0]} reads any file as .{formats[0]} (--as: {', '.join(formats)})"
     paths, ignored = list_files(name, None if file_format else suffixes, remedy)
     if not paths:
@@ -212,13 +191,18 @@ def resolve_source(
 
 
 def split_source(
-    source: ResolvedSource, chunk_bytes: int, scratch: pathlib.Path
+    source: ResolvedSource,
+    chunk_bytes: int,
+    scratch: pathlib.Path,
+    downloads: pathlib.Path | None = None,
 ) -> Iterator[InputChunk]:
     """Yield the chunks of a source in order.
 
     Args:
-      chunk_bytes: bytes of a chunk; packed files, files without an index of their rows, and files
-        that are one document are not cut.
+      chunk_bytes: bytes of a chunk; packed files, files without an index of their rows, files that
+        are one document and files of the Hub are not cut.
+      scratch: the folder with the built-in corpus.
+      downloads: as `InputChunk` has it.
     """
     pairs = source.document == "pair"
     if source.name == "builtin":
@@ -246,8 +230,10 @@ def split_source(
             pairs,
             source.skips_bad,
             takes_text=source.file_format is not None,
+            downloads=str(downloads or "") if path.startswith(DATASETS) else "",
         )
-        if path.endswith(PACKED) or file_format == "file" or file_format.endswith(UNCUT):
+        is_whole = path.endswith(PACKED) or file_format == "file" or path.startswith(DATASETS)
+        if is_whole or file_format.endswith(UNCUT):
             yield chunk
         else:
             yield from _cut_chunk(chunk, file_bytes, chunk_bytes)
@@ -267,8 +253,23 @@ def read_chunk(chunk: InputChunk) -> Iterator[readers.RawDocument]:
             chunk.stop,
             split_field_names(chunk.field, chunk.has_pairs),
         )
+    if chunk.path.startswith(DATASETS):
+        return _read_hub_file(chunk)
+    return _read_file(chunk, chunk.path)
+
+
+def _read_hub_file(chunk: InputChunk) -> Iterator[readers.RawDocument]:
+    """Download a file, yield its documents, and remove it; errors name the file of the Hub."""
+    with download_hub_file(chunk.path, chunk.downloads) as path:
+        try:
+            yield from _read_file(chunk, str(path))
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(path), chunk.path)) from error
+
+
+def _read_file(chunk: InputChunk, path: str) -> Iterator[readers.RawDocument]:
     return readers.read_file(
-        chunk.path,
+        path,
         chunk.file_format,
         chunk.start,
         chunk.stop,

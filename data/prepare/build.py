@@ -36,6 +36,7 @@ from data.prepare.held_out import HASHED
 from data.prepare.job_report import NUM_HASHES, JobReport
 from data.prepare.local_pool import LocalPool, count_cores
 from data.prepare.request import SPARSE_OPTIONS, PrepareRequest
+from data.prepare.resume import open_resume_folder
 from data.prepare.store_builder import StoreBuilder
 from data.source import MANIFEST_FILE, SPLITS
 from data.store import atomic, generations
@@ -106,14 +107,18 @@ def prepare_store(
     workers = _choose_workers(workers, total, total // job_bytes + len(resolved))
     output.parent.mkdir(parents=True, exist_ok=True)
     make_pool = beam_runner or functools.partial(LocalPool, workers)
+    resumes = beam_runner is None and any(source.commit for source in resolved)
     with (
-        explain_full_disk(output, total),
+        explain_full_disk(output, total, resumes),
         atomic.open_scratch_folder(output) as folder,
-        make_pool(folder, console) as pool,
         contextlib.ExitStack() as stack,
     ):
+        resume = None
+        if resumes:
+            resume = stack.enter_context(open_resume_folder(output, origin, job_bytes))
+        pool = stack.enter_context(make_pool(folder, console))
         builder = StoreBuilder(
-            request, resolved, folder, pool, stack, job_bytes, total, report_progress
+            request, resolved, folder, pool, stack, job_bytes, total, report_progress, resume
         )
         seconds = _write_store(builder, released, origin)
         generations.publish_generation(folder / "store", output, folder)

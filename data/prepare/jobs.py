@@ -27,6 +27,7 @@ from data.corpus.sentences import (
 from data.prepare.articles import WITHOUT_FIELD, encode_articles
 from data.prepare.held_out import hash_document, hash_text
 from data.prepare.job_report import NUM_HASHES, JobFiles, JobReport
+from data.prepare.resume import find_report, find_sample, save_report, save_sample
 from data.source import SPLITS
 from data.store.writer import choose_token_dtype
 from data.vocabulary.load import Vocabulary, load_vocabulary
@@ -83,6 +84,8 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
       [(hash, text)] of the sampled units, and the job's report.
     """
     report, sample, threshold = JobReport(), [], thresholds[job.source]
+    if (saved := find_sample(job.chunks, threshold)) is not None:
+        return saved
     for raw, piece, _ in _read_documents(job, report):
         if piece.article_fields:
             raw = raw.replace(FIELD_SEPARATOR, b"\n")
@@ -90,6 +93,7 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
             unit = raw[start:end]
             if (value := hash_text(unit)) < threshold:
                 sample.append((value, unit.decode()))
+    save_sample(job.chunks, threshold, sample, report)
     return sample, report
 
 
@@ -101,12 +105,15 @@ def encode_job(
     Args:
       thresholds: for each source, the hash below which a document is held out.
     """
+    if (saved := find_report(job.chunks, folder, job.index)) is not None:
+        return saved
     report = JobReport()
     with JobFiles(
         folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary))
     ) as files:
         for batch in encode_batches(job, vocabulary, thresholds, report):
             files.write_documents(*batch)
+    save_report(job.chunks, folder, job.index, report)
     return report
 
 

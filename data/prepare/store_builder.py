@@ -5,13 +5,14 @@ import contextlib
 import dataclasses
 import pathlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from data.corpus import sources
 from data.corpus.byte_files import PACKED
+from data.prepare import resume
 from data.prepare.articles import WITHOUT_FIELD
 from data.prepare.job_report import NUM_HASHES, JobReport, get_job_path
 from data.prepare.request import PrepareRequest
@@ -33,6 +34,7 @@ class StoreBuilder:
       pool: the pool of local processes or Beam workers.
       job_bytes: bytes of a job.
       total_bytes: bytes of all sources.
+      resume: the folder of the results that a killed process left; None: they are not saved.
       counts: of each source, the bytes, words and unknown tokens of its documents, and the bytes
         of its text on which the vocabulary was trained.
     """
@@ -45,6 +47,7 @@ class StoreBuilder:
     job_bytes: int
     total_bytes: int
     report_step: Callable[[str], None]
+    resume: pathlib.Path | None = None
     counts: list[collections.Counter[str]] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,7 +62,13 @@ class StoreBuilder:
           The vocabulary, and the bytes of text on which it was trained here.
         """
         request, vocabulary, size = self.request, released, 0
-        if vocabulary is None:
+        saved = resume.load_trained(self.resume) if self.resume else None
+        if saved is not None:
+            vocabulary, sizes = saved
+            self._record_sample(sizes)
+            size = sum(sizes)
+            self.report_step("going on with the vocabulary that was trained before")
+        elif vocabulary is None:
             texts = self._draw_sample()
             size = sum(len(text.encode()) for text in texts)
             self.report_step(
@@ -76,6 +85,9 @@ class StoreBuilder:
                 report=self.report_step,
                 **request.list_training(),
             )
+            if self.resume:
+                sizes = [counts["sampled_bytes"] for counts in self._training_counts]
+                resume.save_trained(self.resume, vocabulary, sizes)
         if request.article_fields:
             vocabulary = add_field_tokens(vocabulary, request.article_fields)
         vocabulary.save(self.pool.scratch / "vocabulary")
@@ -157,9 +169,18 @@ class StoreBuilder:
         smallest = [
             _select_smallest(sample, size * share) for sample, share in zip(samples, shares)
         ]
-        for counts, sample in zip(self.counts, smallest):
-            counts["sampled_bytes"] = _count_bytes(sample)
+        self._record_sample([_count_bytes(sample) for sample in smallest])
         return [text for _, text in sorted(unit for sample in smallest for unit in sample)]
+
+    @property
+    def _training_counts(self) -> list[collections.Counter[str]]:
+        """Return the counts of the sources for training."""
+        return self.counts[: len(self.request.sources)]
+
+    def _record_sample(self, sizes: Sequence[int]) -> None:
+        """Record the bytes of each source's text on which the vocabulary is trained."""
+        for counts, size in zip(self._training_counts, sizes):
+            counts["sampled_bytes"] = size
 
     def _estimate_bytes(self, source: sources.ResolvedSource) -> int:
         """Return the estimated bytes of a source's text."""
@@ -172,7 +193,8 @@ class StoreBuilder:
 
     def _encode_once(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, JobReport]:
         """Write the files of the store in one pass over the text."""
-        folder, job_folder = self.folder / "store", self.folder / "parts"
+        folder = self.folder / "store"
+        job_folder = (self.resume or self.folder) / f"parts-{threshold:x}"
         saved = self.pool.scratch / "vocabulary"
         job_folder.mkdir(exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
@@ -187,9 +209,11 @@ class StoreBuilder:
         results = self.pool.encode_jobs(
             self._group_chunks(self.resolved), self.total_bytes, saved, thresholds, job_folder
         )
-        for job, job_report in results:
+        # Files that a later process may need are joined last, so that a kill loses few of them.
+        for job, job_report in list(results) if self.resume else results:
             if job.source == len(writer.sources):
                 writer.begin_source(self.resolved[job.source].name)
+            resume.get_report_path(job_folder, job.index).unlink(missing_ok=True)
             for split in SPLITS:
                 files = [get_job_path(job_folder, job.index, split, file) for file in SPLIT_FILES]
                 if files[0].exists():
@@ -211,9 +235,11 @@ class StoreBuilder:
         self, resolved: list[sources.ResolvedSource]
     ) -> Iterator[tuple[int, tuple[sources.InputChunk, ...]]]:
         """Yield (number of the source, chunks) of each job."""
+        downloads = self.resume / resume.DOWNLOADS_FOLDER if self.resume else None
         for index, source in enumerate(resolved):
             group, size = [], 0
-            for chunk in sources.split_source(source, self.job_bytes, self.pool.scratch):
+            chunks = sources.split_source(source, self.job_bytes, self.pool.scratch, downloads)
+            for chunk in chunks:
                 if group and size + chunk.size > self.job_bytes:
                     yield index, tuple(group)
                     group, size = [], 0

@@ -117,7 +117,7 @@ def import_folder(options: ImportOptions) -> Imported:
 
 def find_vocabulary(place: str | None) -> str | None:
     """Return the path of a vocabulary; download it from an address hf://..."""
-    from pretrain.convert.hub.address import is_address
+    from data.corpus.hub.address import is_address
     from pretrain.convert.hub.model_folder import find_folder
 
     if place is None:

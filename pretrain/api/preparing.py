@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from data.corpus.formats import DOCUMENT_KINDS, list_formats
 from data.corpus.paths import check_local
-from data.corpus.sources import DOCUMENT_KINDS, list_formats
 from data.prepare.request import DEFAULT_FIELDS, LAYOUTS, PrepareRequest
 from data.vocabulary import layouts
 from pretrain.settings.arguments import format_optional, format_path, list_optional, list_paths
@@ -80,7 +80,8 @@ class PrepareOptions(VerbOptions):
     sources: list[str] = option(
         "builtin (English text from Python's own library, needs no download), a .txt or "
         '.jsonl file (also .gz), a folder or "pattern" of such files, '
-        "tfds:NAME[/CONFIG][:SPLIT], or any of the file forms in a bucket (gs://...); several "
+        "tfds:NAME[/CONFIG][:SPLIT], hf://datasets/USER/NAME[/CONFIG][:SPLIT][@REVISION], or any "
+        "of the file forms in a bucket (gs://...); several "
         "sources are a mixture",
         "sources",
         kw_only=False,

@@ -12,13 +12,13 @@ from typing import Any
 
 from etils import epath
 
+from data.corpus.hub.address import is_address
 from data.corpus.paths import is_remote
 from data.store.atomic import write_atomically
 from data.store.kinds import open_source
 from pretrain.api.training import check_main_thread
 from pretrain.config import Run, load, to_json
 from pretrain.convert.export_folder import check_output
-from pretrain.convert.hub.address import is_address
 from pretrain.host.terminal import print_notice
 from pretrain.processes.job_queue import JobQueue, VerbCall
 from pretrain.processes.processes import detect_own_cluster

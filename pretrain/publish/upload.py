@@ -10,8 +10,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pretrain.convert.hub.address import MAIN, check_repository, check_revision
-from pretrain.convert.hub.client import (
+from data.corpus.hub.address import MAIN, check_repository, check_revision
+from data.corpus.hub.client import (
     HubError,
     check_online,
     find_owner,
@@ -19,7 +19,7 @@ from pretrain.convert.hub.client import (
     load_library,
     naming_hub_errors,
 )
-from pretrain.convert.hub.snapshot import compute_hash, read_declared
+from data.corpus.hub.declared import compute_hash, read_declared
 from pretrain.publish.export_files import list_export_files, list_foreign_weights, list_stale_files
 
 MESSAGE = "Upload a model"

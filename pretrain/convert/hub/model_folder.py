@@ -4,7 +4,7 @@ import dataclasses
 import os
 from typing import Any
 
-from pretrain.convert.hub.address import SCHEME, is_address
+from data.corpus.hub.address import SCHEME, is_address
 from pretrain.convert.hub.snapshot import fetch_repository
 
 PAGE = "https://huggingface.co/"

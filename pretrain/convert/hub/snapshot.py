@@ -6,7 +6,6 @@ with the memory before the download, and the files with the hashes after it.
 """
 
 import dataclasses
-import hashlib
 import os
 import pathlib
 import re
@@ -14,18 +13,19 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from data.corpus.untrusted import MAX_VOCABULARY_BYTES
-from data.vocabulary.load import OTHER_FILES
-from pretrain.convert.encodings.processor import PROCESSOR
-from pretrain.convert.export_folder import SHARD, SUBFOLDERS
-from pretrain.convert.hub.address import COMMIT, Address, parse_address
-from pretrain.convert.hub.client import (
+from data.corpus.hub.address import COMMIT, Address, parse_address
+from data.corpus.hub.client import (
     HubError,
     hiding_progress_bars,
     is_offline,
     load_library,
     naming_hub_errors,
 )
+from data.corpus.hub.declared import DeclaredFile, check_content, read_declared
+from data.corpus.untrusted import MAX_VOCABULARY_BYTES
+from data.vocabulary.load import OTHER_FILES
+from pretrain.convert.encodings.processor import PROCESSOR
+from pretrain.convert.export_folder import SHARD, SUBFOLDERS
 from pretrain.convert.safe_folder import CONFIG, CONVERT_HINT, INDEX, UNSAFE, WEIGHTS
 from pretrain.convert.size_checks import check_fits_memory
 
@@ -34,22 +34,6 @@ TOKENIZER_FILES = {
     *("tokenizer.json", PROCESSOR, *OTHER_FILES),
 }
 MODEL_FILE = re.compile(r"[\w-]{1,80}\.model", re.ASCII)  # of SentencePiece, under another name
-CHUNK = 1 << 20  # bytes
-
-
-@dataclasses.dataclass(frozen=True)
-class DeclaredFile:
-    """A file of a commit.
-
-    Attributes:
-      size: in bytes.
-      sha256: of its content, if it is a large one; else "".
-      blob: the id of git, the SHA-1 of a header and the content, if it is a small one.
-    """
-
-    size: int
-    sha256: str
-    blob: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,20 +159,6 @@ def _list_weights(names: Mapping[str, Any], folder: str) -> Iterator[str]:
         yield from (folder + name for name in (INDEX, *shards))
 
 
-def read_declared(place: str, sibling: Any) -> DeclaredFile:
-    """Return what the Hub declares of a file. Raises HubError if the size or hash is missing."""
-    large = sibling.lfs
-    size = large.size if large else sibling.size
-    file = DeclaredFile(
-        size if isinstance(size, int) else -1,
-        str(large.sha256 if large else ""),
-        str(sibling.blob_id or ""),
-    )
-    if file.size < 0 or not (file.sha256 or file.blob):
-        raise HubError(f"{place}: the Hub declares no size or no hash of {sibling.rfilename}")
-    return file
-
-
 def check_sizes(
     place: str, files: Mapping[str, DeclaredFile], missing: Mapping[str, DeclaredFile], cache: str
 ) -> None:
@@ -219,31 +189,3 @@ def check_sizes(
             f"{place}: {needed:,} bytes are to be downloaded, and the disk of the cache {cache} "
             f"has {free:,} free; set HF_HUB_CACHE to a folder of a larger disk"
         )
-
-
-# ---- what was downloaded -----------------------------------------------------------
-
-
-def check_content(path: pathlib.Path, file: DeclaredFile) -> None:
-    """Raise HubError unless a file of the cache has the size and the hash that the Hub declares."""
-    size = path.stat().st_size
-    if size == file.size and compute_hash(path, file) == (file.sha256 or file.blob):
-        return
-    raise HubError(
-        f"{path}: is not the file that the Hub declares (of {file.size:,} bytes, "
-        f"{'SHA-256' if file.sha256 else 'git blob'} {file.sha256 or file.blob}); delete "
-        f"{path.resolve()} and run the command again"
-    )
-
-
-def compute_hash(path: pathlib.Path, file: DeclaredFile) -> str:
-    """Return the hash of a file, of the kind that the Hub declares."""
-    digest = (
-        hashlib.sha256()
-        if file.sha256
-        else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
-    )
-    with open(path, "rb") as content:
-        while chunk := content.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

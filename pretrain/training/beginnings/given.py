@@ -9,11 +9,11 @@ from typing import Any
 import jax
 from etils import epath
 
+from data.corpus.hub.address import is_address
 from data.images.encoding import ImageEncoding
 from data.vocabulary.base import Vocabulary
 from models import build
 from models.config.heads import HeadedConfig
-from pretrain.convert.hub.address import is_address
 from pretrain.convert.hub.model_folder import find_folder
 from pretrain.convert.read_write import open_model
 from pretrain.families import find_family

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from data.corpus import sources
+from data.corpus import formats, sources
 from data.prepare.build import PrepareRequest, prepare_store
 from pretrain.__main__ import main
 from tests.data.corpus.test_sources import read_documents
@@ -40,8 +40,8 @@ def test_all_files_of_a_folder_or_a_pattern(tmp_path):
 
 
 def test_the_formats_are_those_of_the_readers():
-    assert sources.list_formats("file") == ("txt", "jsonl", "csv", "parquet", "arrow")
-    assert sources.list_formats("pair") == ("tsv", "jsonl", "csv", "parquet", "arrow")
+    assert formats.list_formats("file") == ("txt", "jsonl", "csv", "parquet", "arrow")
+    assert formats.list_formats("pair") == ("tsv", "jsonl", "csv", "parquet", "arrow")
 
 
 @pytest.mark.parametrize(

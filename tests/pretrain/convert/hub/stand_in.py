@@ -18,8 +18,10 @@ import struct
 import threading
 import urllib.parse
 
-LARGE = ("*.safetensors", "*.bin", "*.npz", "*.h5", "params/*/d/*", "params/d/*")
+LARGE = ("*.safetensors", "*.bin", "*.npz", "*.h5", "*.parquet", "params/*/d/*", "params/d/*")
 WRITER, READER, STRANGER = "hf_writer", "hf_reader", "hf_stranger"
+
+DATASETS = "datasets/"  # begins the names of repositories of data sets
 
 
 @dataclasses.dataclass
@@ -130,7 +132,7 @@ class Hub:
     def open(self, name, account, write=False):
         repository = self.repositories.get(name)
         owners = (account.name, *account.orgs) if account else ()
-        owned = name.partition("/")[0] in owners
+        owned = name.removeprefix(DATASETS).partition("/")[0] in owners
         if repository is None or (repository.private and not owned):
             status = 404 if account else 401
             raise Refused(status, "Repository not found", "RepoNotFound")
@@ -276,6 +278,12 @@ class Hub:
             "downloads": 0,
         }
 
+    def describe_paths(self, account, name, revision, body):
+        wanted = set(urllib.parse.parse_qs(body.decode())["paths"])
+        return [
+            entry for entry in self.list_tree(account, name, revision) if entry["path"] in wanted
+        ]
+
     def list_tree(self, account, name, revision, folder=""):
         entries = []
         if folder:
@@ -333,7 +341,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.send_json(hub.store(match[1], body))
             return self.send_content(hub.stored[match[1]])
         account = hub.find_account(self.headers)
-        if match := re.fullmatch(r"/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
+        path = path.replace("/api/datasets/", f"/api/models/{DATASETS}")
+        if match := re.fullmatch(rf"/((?:{DATASETS})?[^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
             return self.send_file(account, *match.groups())
         if command == "GET" and path == "/api/whoami-v2":
             return self.send_json(hub.whoami(account))
@@ -354,6 +363,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
              lambda *at: hub.preupload(account, *at, json.loads(body), query)),
             ("POST /api/models/(.+)/commit/(.+)", lambda *at: hub.commit(account, *at, body, query)),
             ("POST /api/models/(.+)/branch/(.+)", lambda *at: hub.branch(account, *at)),
+            ("POST /api/models/(.+)/paths-info/(.+)",
+             lambda *at: hub.describe_paths(account, *at, body)),
             ("GET /api/models/(.+)/tree/([^/]+)", lambda *at: hub.list_tree(account, *at)),
             ("GET /api/models/(.+)/tree/([^/]+)/(.+)", lambda *at: hub.list_tree(account, *at)),
             ("GET /api/models/(.+)/revision/(.+)", lambda *at: hub.describe(account, *at)),

@@ -4,10 +4,11 @@ import shutil
 
 import pytest
 
+from data.corpus.hub import client
+from data.corpus.hub.address import Address, parse_address
+from data.corpus.hub.client import HubError
 from pretrain.__main__ import main
-from pretrain.convert.hub import client, snapshot
-from pretrain.convert.hub.address import Address, parse_address
-from pretrain.convert.hub.client import HubError
+from pretrain.convert.hub import snapshot
 from pretrain.convert.hub.snapshot import fetch_repository
 from tests.pretrain.convert.hub.stand_in import STRANGER
 

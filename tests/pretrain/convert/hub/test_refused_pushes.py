@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
+from data.corpus.hub import client
+from data.corpus.hub.client import HubError
 from pretrain.__main__ import main
-from pretrain.convert.hub import client
-from pretrain.convert.hub.client import HubError
 from pretrain.convert.safe_folder import FolderError
 from pretrain.publish.upload import Target, push_folder
 from tests.pretrain.convert.hub.stand_in import READER, STRANGER, WRITER
@@ -90,7 +90,7 @@ def test_the_network_is_absent_or_forbidden(hub, capsys, monkeypatch):
 
 
 def test_the_library_is_absent(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.setattr("data.members.has_module", lambda name: False)
     error = get_error(capsys, *ABSENT, "--repo", "ann/small")
     assert "needs huggingface_hub" in error and "[hub]" in error
 

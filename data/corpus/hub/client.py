@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-from pretrain.host.extras import how_to_install
+from data.members import import_extra
 
 TOKENS = "https://huggingface.co/settings/tokens"
 LOGIN = f"set HF_TOKEN, or run `hf auth login` once ({TOKENS} makes tokens)"
@@ -46,17 +46,10 @@ class Owner:
 
 def load_library() -> Any:
     """Return the module `huggingface_hub`. Raises ValueError if it is not installed."""
-    try:
-        library = importlib.import_module("huggingface_hub")
-        for name in ("constants", "errors", "utils"):  # The package does not import them itself.
-            importlib.import_module(f"huggingface_hub.{name}")
-        return library
-    except ModuleNotFoundError as error:
-        if error.name != "huggingface_hub":
-            raise
-        raise ValueError(
-            f"the Hugging Face Hub needs huggingface_hub: {how_to_install('hub')}"
-        ) from None
+    library = import_extra("huggingface_hub", "hub", "the Hugging Face Hub")
+    for name in ("constants", "errors", "utils"):  # The package does not import them itself.
+        importlib.import_module(f"huggingface_hub.{name}")
+    return library
 
 
 def is_offline() -> bool:
