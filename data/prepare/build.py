@@ -95,8 +95,8 @@ def prepare_store(
     """
     request.check()
     output = generations.resolve_output(pathlib.Path(output).absolute())
-    resolved = _resolve_sources(request)
-    _check_separate(resolved, len(request.sources))
+    resolved = resolve_sources(request)
+    check_separate(resolved, len(request.sources))
     released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
     if released is not None and released.reading_note:
         report_progress(released.reading_note)
@@ -104,7 +104,7 @@ def prepare_store(
     if (existing := _open_existing(output, origin, overwrite)) is not None:
         return PreparedStore(existing, existed=True)
     total = sum(source.size for source in resolved)
-    workers = _choose_workers(workers, total, total // job_bytes + len(resolved))
+    workers = choose_workers(workers, total, total // job_bytes + len(resolved))
     output.parent.mkdir(parents=True, exist_ok=True)
     make_pool = beam_runner or functools.partial(LocalPool, workers)
     resumes = beam_runner is None and any(source.commit for source in resolved)
@@ -125,7 +125,7 @@ def prepare_store(
     return PreparedStore(Store.open(output), existed=False, seconds=seconds)
 
 
-def _resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
+def resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
     """Return the sources of a request with their files."""
     reading = request.document, request.field, request.file_format
     return [
@@ -136,7 +136,7 @@ def _resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
     ]
 
 
-def _check_separate(resolved: list[sources.ResolvedSource], num_training: int) -> None:
+def check_separate(resolved: list[sources.ResolvedSource], num_training: int) -> None:
     """Raise ValueError if a file is in two sources, whatever names and links lead to it."""
     owners: dict[str, int] = {}
     for number, source in enumerate(resolved):
@@ -225,7 +225,7 @@ def _rank_characters(report: JobReport) -> dict[str, int]:
     return dict(ranked[:MAX_UNKNOWN])
 
 
-def _choose_workers(workers: int | None, total: int, jobs: int) -> int:
+def choose_workers(workers: int | None, total: int, jobs: int) -> int:
     """Return the number of processes; 0 stands for this process alone.
 
     Args:

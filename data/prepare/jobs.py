@@ -86,7 +86,7 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
     report, sample, threshold = JobReport(), [], thresholds[job.source]
     if (saved := find_sample(job.chunks, threshold)) is not None:
         return saved
-    for raw, piece, _ in _read_documents(job, report):
+    for raw, piece, _ in read_documents(job, report):
         if piece.article_fields:
             raw = raw.replace(FIELD_SEPARATOR, b"\n")
         for start, end in cut_span(raw, 0, len(raw), SAMPLE_BYTES):
@@ -127,17 +127,17 @@ def encode_batches(
     """
     loaded, batch, size = _load_vocabulary_once(vocabulary), [], 0
     threshold = thresholds[job.source]
-    for document in _read_documents(job, report):
+    for document in read_documents(job, report):
         batch.append(document)
         size += len(document[0])
         if size >= BATCH_BYTES:
-            yield from _encode_batch(batch, loaded, threshold, report)
+            yield from encode_batch(batch, loaded, threshold, report)
             batch, size = [], 0
     if batch:
-        yield from _encode_batch(batch, loaded, threshold, report)
+        yield from encode_batch(batch, loaded, threshold, report)
 
 
-def _read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources.InputChunk, int]]:
+def read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources.InputChunk, int]]:
     """Yield (clean text, chunk, line) of the documents of a job that are not empty.
 
     Progress is recorded, and empty and repaired documents are counted in `report`.
@@ -176,7 +176,7 @@ def _clean_text(raw: bytes, piece: sources.InputChunk, line: int, report: JobRep
     return raw if fields else raw.strip(WHITESPACE)
 
 
-def _encode_batch(
+def encode_batch(
     batch: list[tuple[bytes, sources.InputChunk, int]],
     vocabulary: Vocabulary,
     threshold: int,

@@ -15,6 +15,7 @@ from pretrain.settings.verb_options import Group, VerbOptions, format_flag, opti
 
 if TYPE_CHECKING:
     from data.prepare.build import PreparedStore
+    from data.prepare.dry_run import Estimate
 
 # Options of a vocabulary that is trained, not allowed with a finished one.
 TRAINING = (
@@ -194,6 +195,11 @@ class PrepareOptions(VerbOptions):
         metavar="N",
     )
     overwrite: bool = option("replace an existing store", default=False)
+    dry_run: bool = option(
+        "read a sample, print the tokens, the time and the disk that the whole will take, and how "
+        "the vocabulary serves each source, and write nothing",
+        default=False,
+    )
     beam_runner: Callable[..., Any] | None = option(
         "a `data.prepare.beam_runner.BeamRunner`, for more than one machine",
         default=None,
@@ -216,6 +222,8 @@ def prepare(options: PrepareOptions) -> PreparedStore:
     from pretrain.host.console import make_console
 
     check_local(options.output, "the store")
+    if options.dry_run:
+        raise ValueError("dry_run=True writes no store; `estimate` returns what it finds")
     request = make_request(options)
     console = make_console(stderr=True)
     return prepare_store(
@@ -227,6 +235,20 @@ def prepare(options: PrepareOptions) -> PreparedStore:
         console=console,
         beam_runner=options.beam_runner,
     )
+
+
+@takes(PrepareOptions)
+def estimate(options: PrepareOptions) -> Estimate:
+    """Return the tokens, the time and the disk that `prepare` will take, from a sample.
+
+    Raises:
+      ValueError: for bad options, sources or texts.
+    """
+    from data.prepare.dry_run import estimate_store
+
+    if options.beam_runner:
+        raise ValueError("--dry-run reads a sample on this machine; leave --runner out")
+    return estimate_store(make_request(options), options.workers)
 
 
 def make_request(options: PrepareOptions) -> PrepareRequest:

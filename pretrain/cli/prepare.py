@@ -7,7 +7,7 @@ import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
 
-from pretrain.api.preparing import PrepareOptions, prepare
+from pretrain.api.preparing import PrepareOptions, estimate, prepare
 from pretrain.host.extras import how_to_install
 from pretrain.settings.verb_options import add_options, read_options
 
@@ -44,11 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the store and print a summary; return 0."""
+    """Write the store and print a summary, or an estimate for --dry-run; return 0."""
+    from data.prepare.dry_run import format_estimate
     from data.prepare.summary import format_summary
 
     options: dict[str, Any] = {**vars(read_options(PrepareOptions, args))}
     options["beam_runner"] = _make_beam_runner(args)
+    if options["dry_run"]:
+        print("\n".join(format_estimate(estimate(**options))))
+        return 0
     prepared = prepare(**options)
     print("\n".join(format_summary(prepared)))
     return 0

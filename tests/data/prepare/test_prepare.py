@@ -344,9 +344,9 @@ def test_rates_of_huge_numbers_are_shares():
 
 def test_no_worker_is_started_without_a_job():
     cores = build.count_cores()
-    assert build._choose_workers(8 * cores, 1000, jobs=1) == cores
-    assert build._choose_workers(8 * cores, 1 << 30, jobs=4 * cores) == 4 * cores
-    assert build._choose_workers(2 * cores, 1 << 30, jobs=4 * cores) == 2 * cores
+    assert build.choose_workers(8 * cores, 1000, jobs=1) == cores
+    assert build.choose_workers(8 * cores, 1 << 30, jobs=4 * cores) == 4 * cores
+    assert build.choose_workers(2 * cores, 1 << 30, jobs=4 * cores) == 2 * cores
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])
