@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import IO, Any, cast
 
 from data.corpus.other_formats import HEAD_BYTES, refuse_other_format
-from data.corpus.paths import as_path, is_remote
-from data.members import import_extra
+from data.corpus.paths import URLS, as_path, is_remote, strip_query
+from data.members import call_later, import_extra
+
+open_url = call_later("data.corpus.urls:open_url")
 
 BUFFER_BYTES = 1 << 20
 # Of Zstandard that are unpacked at once: no block of it unpacks to more than 128 KiB, so a bomb of
@@ -32,17 +34,21 @@ def open_bytes(path: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], Calla
       The file of uncompressed bytes, and a function that returns how many stored bytes were read.
     """
     if is_remote(path):
-        raw = io.BufferedReader(
-            RemoteFile(stack.enter_context(as_path(path).open("rb"))), BUFFER_BYTES
-        )
+        remote = open_url(path) if path.startswith(URLS) else as_path(path).open("rb")
+        raw = io.BufferedReader(RemoteFile(stack.enter_context(remote)), BUFFER_BYTES)
     else:
         file = open(path, "rb", buffering=BUFFER_BYTES)  # noqa: SIM115 - `stack` closes it
         raw = stack.enter_context(file)
-    if path.endswith(".gz"):
+    name = strip_query(path)
+    if name.endswith(".gz"):
         return cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw))), raw.tell
-    if path.endswith(".zst"):
+    if name.endswith(".zst"):
         return io.BufferedReader(ZstandardFile(raw, path), BUFFER_BYTES), raw.tell
     return raw, raw.tell
+
+
+class UrlError(OSError):
+    """A file of https:// or s3:// cannot be read; the message names the URL and the remedy."""
 
 
 class BrokenZstandardError(Exception):

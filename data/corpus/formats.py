@@ -2,6 +2,7 @@
 
 from data.corpus import readers
 from data.corpus.byte_files import PACKED
+from data.corpus.paths import strip_query
 
 DOCUMENT_KINDS = ("file", "block", "record", "pair", "fields")
 PAIR_READER = "pair_"  # begins the keys of `FORMAT_READERS` for pairs
@@ -37,6 +38,7 @@ def choose_reader(path: str, document: str, file_format: str | None) -> str:
 
 def strip_packing(path: str) -> str:
     """Return a path without the end that says how the file is packed."""
+    path = strip_query(path)
     return next((path.removesuffix(end) for end in PACKED if path.endswith(end)), path)
 
 

@@ -11,6 +11,8 @@ from typing import TypeVar, cast
 
 Entry = TypeVar("Entry", pwd.struct_passwd, grp.struct_group)
 DATASETS = "hf://datasets/"  # begins the name of a dataset of the Hugging Face Hub
+WEB = ("https://", "http://")
+URLS = (*WEB, "s3://")  # from which files of a corpus are read, beside gs://
 NO_HOME = "/"  # as Docker sets HOME for such a user
 # The name of a TensorFlow dataset: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
 TFDS_NAME = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
@@ -19,6 +21,12 @@ TFDS_NAME = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split
 def is_remote(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is a URL, such as gs://..., which epath reads."""
     return "://" in str(path)
+
+
+def strip_query(path: str) -> str:
+    """Return a path without the query or fragment of a URL of the web, as in a.parquet?key=1."""
+    is_web = path.startswith(WEB)
+    return re.split("[?#]", path, maxsplit=1)[0] if is_web else path
 
 
 def check_utf8_path(path: str | os.PathLike[str]) -> None:

@@ -17,7 +17,8 @@ FILE.zst                      as FILE.gz
 FOLDER, "GLOB*"               all such files below the folder, or that match, ordered by path
 tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice:
                               train[:10%]
-gs://...                      any of these files and folders in a bucket
+gs://..., s3://...            any of these files and folders in a bucket
+https://...                   any of these files
 hf://datasets/NAME[/CONFIG][:SPLIT][@REVISION]
                               a dataset of the Hugging Face Hub, a file at a time
 
@@ -42,11 +43,13 @@ from data.corpus.formats import (
     check_format,
     choose_reader,
     list_formats,
+    strip_packing,
 )
 from data.corpus.other_formats import explain_other_format
-from data.corpus.paths import DATASETS, TFDS_NAME
+from data.corpus.paths import DATASETS, TFDS_NAME, URLS, strip_query
 from data.members import call_later
 
+find_urls = call_later("data.corpus.urls:find_files")
 find_hub_files = call_later("data.corpus.hub.shards:find_files")
 download_hub_file = call_later("data.corpus.hub.shards:download_file")
 
@@ -104,6 +107,7 @@ class ResolvedSource:
       files: (path, bytes, modification time in ns) of each file, in order.
       file_format: value of --as; None: the end of a file's name decides.
       commit: of a dataset of the Hub.
+      is_cut: whether a part of a file can be read.
     """
 
     name: str
@@ -114,6 +118,7 @@ class ResolvedSource:
     ignored: tuple[str, ...] = ()
     skips_bad: bool = False
     commit: str = ""
+    is_cut: bool = True
 
     @property
     def size(self) -> int:
@@ -172,8 +177,10 @@ def resolve_source(
         found = find_hub_files(name, suffixes)
         return ResolvedSource(name, found.files, document, field, file_format, commit=found.commit)
     remedy = f"--as {formats[0]} reads any file as .{formats[0]} (--as: {', '.join(formats)})"
-    paths, ignored = list_files(name, None if file_format else suffixes, remedy)
-    if not paths:
+    wanted = None if file_format else suffixes
+    found = find_urls(name, wanted, remedy) if name.startswith(URLS) else None
+    files, ignored, *_ = found or _list_local(name, wanted, remedy)
+    if not files:
         hint = explain_other_format(ignored[0]) if ignored else ""
         others = (
             f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...); "
@@ -181,13 +188,20 @@ def resolve_source(
             if ignored
             else ""
         )
-        wanted = "" if file_format else " ." + ", .".join(formats)
-        raise FileNotFoundError(f"{name}: no{wanted} file there{others}")
+        kinds = "" if file_format else " ." + ", .".join(formats)
+        raise FileNotFoundError(f"{name}: no{kinds} file there{others}")
+    is_cut = found is None or found.has_ranges
+    return ResolvedSource(name, files, document, field, file_format, ignored, is_cut=is_cut)
+
+
+def _list_local(
+    name: str, suffixes: tuple[str, ...] | None, remedy: str
+) -> tuple[tuple[tuple[str, int, int], ...], tuple[str, ...]]:
+    """Return (path, bytes, time in ns) of each file here or in gs://, and the ignored files."""
+    paths, ignored = list_files(name, suffixes, remedy)
     stats = [(str(path), path.stat()) for path in paths]
-    files = tuple(
-        (path, int(get_stat_size(stat)), int(get_stat_mtime(stat))) for path, stat in stats
-    )
-    return ResolvedSource(name, files, document, field, file_format, ignored)
+    files = ((path, int(get_stat_size(stat)), int(get_stat_mtime(stat))) for path, stat in stats)
+    return tuple(files), ignored
 
 
 def split_source(
@@ -232,8 +246,8 @@ def split_source(
             takes_text=source.file_format is not None,
             downloads=str(downloads or "") if path.startswith(DATASETS) else "",
         )
-        is_whole = path.endswith(PACKED) or file_format == "file" or path.startswith(DATASETS)
-        if is_whole or file_format.endswith(UNCUT):
+        is_whole = strip_packing(path) != strip_query(path) or path.startswith(DATASETS)
+        if is_whole or not source.is_cut or file_format.endswith(UNCUT) or file_format == "file":
             yield chunk
         else:
             yield from _cut_chunk(chunk, file_bytes, chunk_bytes)

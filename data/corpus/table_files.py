@@ -14,7 +14,14 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from data.corpus.byte_files import BROKEN, explain_broken, open_bytes, peek_head, refuse_head
+from data.corpus.byte_files import (
+    BROKEN,
+    UrlError,
+    explain_broken,
+    open_bytes,
+    peek_head,
+    refuse_head,
+)
 from data.corpus.record_texts import NOT_UTF8
 from data.members import import_extra
 
@@ -70,6 +77,8 @@ def read_rows(
                 yield from _read_parquet(file, path, start, stop, names)
             else:
                 yield from _read_arrow(file, path, consumed, names)
+        except UrlError:
+            raise
         except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError, OSError) as error:
             kind = table_format.capitalize()
             reason = str(error).partition("\n")[0]

@@ -12,6 +12,7 @@ import numpy as np
 
 from data.corpus import sources
 from data.corpus.byte_files import PACKED
+from data.corpus.paths import strip_query
 from data.prepare import resume
 from data.prepare.articles import WITHOUT_FIELD
 from data.prepare.job_report import NUM_HASHES, JobReport, get_job_path
@@ -187,7 +188,7 @@ class StoreBuilder:
         if source.name == "builtin":
             return sources.get_file_size(self.pool.scratch / "builtin.jsonl")
         return sum(
-            size * (PACKED_RATIO if path.endswith((*PACKED, ".parquet")) else 1)
+            size * (PACKED_RATIO if strip_query(path).endswith((*PACKED, ".parquet")) else 1)
             for path, size, _ in source.files
         )
 

@@ -82,7 +82,7 @@ class PrepareOptions(VerbOptions):
         "builtin (English text from Python's own library, needs no download), a .txt or "
         '.jsonl file (also .gz), a folder or "pattern" of such files, '
         "tfds:NAME[/CONFIG][:SPLIT], hf://datasets/USER/NAME[/CONFIG][:SPLIT][@REVISION], or any "
-        "of the file forms in a bucket (gs://...); several "
+        "of the file forms in a bucket (gs://..., s3://...) or on a server (https://...); several "
         "sources are a mixture",
         "sources",
         kw_only=False,

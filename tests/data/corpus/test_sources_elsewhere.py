@@ -11,6 +11,7 @@ from etils.epath import backend
 from data.corpus import builtin, sources
 from data.examples import labelled_examples
 from tests.data.corpus.reading import json_lines, read_documents, write_file
+from tests.data.corpus.test_urls import FILES, TEXTS, get_options
 from tests.local_bucket import Bucket
 
 TEXT = "one\nline\n\n \t\ntwo\n\n\nthree, the last"
@@ -40,6 +41,10 @@ def test_files_in_a_bucket(tmp_path, monkeypatch):
     ]
     assert read_documents("gs://bucket") == [TEXT, "eins", "zwei"]
     assert read_documents("gs://bucket/*/*.gz") == ["eins", "zwei"]
+    for name, content in FILES.items():  # a file of each form
+        (tmp_path / name).write_bytes(content)
+        documents = read_documents(f"gs://bucket/{name}", len(content) // 3, **get_options(name))
+        assert documents == TEXTS
     with pytest.raises(FileNotFoundError, match="gs://bucket/c.txt: no such file"):
         read_documents("gs://bucket/c.txt")
 
