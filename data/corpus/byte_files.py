@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import IO, Any, cast
 
 from data.corpus.other_formats import HEAD_BYTES, refuse_other_format
-from data.corpus.paths import URLS, as_path, is_remote, strip_query
+from data.corpus.paths import is_remote, strip_query
 from data.members import call_later, import_extra
 
-open_url = call_later("data.corpus.urls:open_url")
+open_remote = call_later("data.corpus.urls:open_remote")
 
 BUFFER_BYTES = 1 << 20
 # Of Zstandard that are unpacked at once: no block of it unpacks to more than 128 KiB, so a bomb of
@@ -34,8 +34,7 @@ def open_bytes(path: str, stack: contextlib.ExitStack) -> tuple[IO[bytes], Calla
       The file of uncompressed bytes, and a function that returns how many stored bytes were read.
     """
     if is_remote(path):
-        remote = open_url(path) if path.startswith(URLS) else as_path(path).open("rb")
-        raw = io.BufferedReader(RemoteFile(stack.enter_context(remote)), BUFFER_BYTES)
+        raw = open_remote(path, stack)
     else:
         file = open(path, "rb", buffering=BUFFER_BYTES)  # noqa: SIM115 - `stack` closes it
         raw = stack.enter_context(file)
@@ -129,25 +128,3 @@ def find_wide_encoding(head: bytes) -> str | None:
             if empty == [place != own for place in range(width)]:
                 return encoding + order
     return None
-
-
-class RemoteFile(io.RawIOBase):
-    """A file that epath opens, with the interface that io.BufferedReader needs."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._file.seek(offset, whence)
-        return self._file.tell()
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)

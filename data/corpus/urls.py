@@ -1,9 +1,10 @@
-"""Find and read files of https://, http:// and s3://, in ranges where they are not read whole.
+"""Find and read files of https://, http:// and s3://, and read those of gs://, in ranges where they are not read whole.
 
 https:// needs nothing but Python; s3:// is read through `s3fs`, which is asked for at use. A file
 is never on the disk of this machine.
 """
 
+import contextlib
 import glob
 import http.client
 import importlib
@@ -16,8 +17,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import IO, Any, NamedTuple
 
-from data.corpus.byte_files import UrlError
-from data.corpus.paths import strip_query
+from data.corpus.byte_files import BUFFER_BYTES, UrlError
+from data.corpus.paths import WEB, as_path, strip_query
 
 TIMEOUT = 60.0  # seconds without a byte
 WAITS = (0.5, 2.0, 8.0)  # seconds before a request is made again
@@ -69,14 +70,41 @@ def find_files(name: str, suffixes: tuple[str, ...] | None, remedy: str) -> Foun
     return FoundUrls(((name, file.size, zlib.crc32(file.version.encode())),), (), file.has_ranges)
 
 
-def open_url(url: str) -> Any:
-    """Return a raw file of https:// or s3://, open for reading.
+def open_remote(url: str, stack: contextlib.ExitStack) -> IO[bytes]:
+    """Return a file of https://, s3:// or gs:// that `stack` closes.
 
-    Raises: as `find_files`.
+    Raises: as `find_files`; for gs://, what its library raises.
     """
-    if not url.startswith("s3://"):
-        return HttpFile(url)
-    return _call_s3(url, lambda files: files.open(url, "rb"))
+    file: Any
+    if url.startswith(WEB):
+        file = HttpFile(url)
+    elif url.startswith("s3://"):
+        file = _call_s3(url, lambda files: files.open(url, "rb"))
+    else:
+        file = as_path(url).open("rb")
+    return io.BufferedReader(_RemoteFile(stack.enter_context(file)), BUFFER_BYTES)
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file that a library opens, with the interface that io.BufferedReader needs."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _check_name(name: str, suffixes: Sequence[str] | None, remedy: str) -> None:

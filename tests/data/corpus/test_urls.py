@@ -147,7 +147,7 @@ def test_each_form_by_the_web(web, tmp_path, name, has_ranges):
 def test_of_parquet_only_the_columns_that_are_read_are_sent(web, monkeypatch):
     """Three columns of which one is read; the largest has 900 kB."""
     monkeypatch.setattr(urls, "RANGE_BYTES", 1 << 14)
-    monkeypatch.setattr("data.corpus.byte_files.BUFFER_BYTES", 1 << 14)
+    monkeypatch.setattr("data.corpus.urls.BUFFER_BYTES", 1 << 14)
     assert read_documents(f"{web.url}/a.parquet") == TEXTS
     assert len(FILES["a.parquet"]) > 900_000 and len(web.requests) << 14 < 500_000
 
