@@ -1,4 +1,4 @@
-"""Find and read files of https://, http:// and s3://, and read those of gs://, in ranges where they are not read whole.
+"""Find files of https://, http:// and s3://, and read those and files of gs://, in ranges.
 
 https:// needs nothing but Python; s3:// is read through `s3fs`, which is asked for at use. A file
 is never on the disk of this machine.
