@@ -34,7 +34,8 @@ THEIRS = {
 ORDER = {
     "data": (
         *("data.members", "data.source", "data.tensorflow_import"),
-        *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
+        *("data.corpus", "data.vocabulary", "data.store", "data.cleaning", "data.prepare"),
+        "data.rows",
         *("data.images", "data.saved_encoding", "data.batch_spec", "data.inspection"),
         *("data.objectives", "data.mixed", "data.music", "data.examples", "data.config"),
         *("data.read_ahead", "data.tf_dataset", "data.thread_feed", "data.pipeline"),

@@ -13,9 +13,8 @@ blocks, and a document above the size limit raises an error before it fills the 
 
 import contextlib
 import functools
-import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from data.corpus.byte_files import (
     BROKEN,
@@ -26,15 +25,20 @@ from data.corpus.byte_files import (
     refuse_head,
 )
 from data.corpus.other_formats import explain_line
-from data.corpus.record_texts import NOT_UTF8, join_article, join_pair, join_sides, join_text
+from data.corpus.record_lines import (
+    MakeDocument,
+    ParsedLine,
+    parse_json_line,
+    parse_tsv_pair,
+    repair_utf8,
+    split_names,
+)
+from data.corpus.record_texts import join_article, join_sides, join_text, read_values
 from data.corpus.table_files import read_rows
-from data.corpus.untrusted import find_excess_of_line
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
 BLANKS = b" \t\n\r\x0b\f"  # of a line that is no record
-# (record, names of fields) -> the document, and why it was repaired
-MakeDocument = Callable[[Any, Sequence[str]], tuple[bytes, str | None]]
 BAD_RECORDS = "records that could not be read (skipped)"
 
 
@@ -47,12 +51,14 @@ class RawDocument(NamedTuple):
       bytes_read: number of (compressed) bytes of the file read so far, for the progress bar.
       repair: why the text was repaired, or is empty where a bad record is skipped; None if it was
         valid.
+      values: the text of each further field that is asked for, None where the record lacks it.
     """
 
     raw: bytes
     line: int
     bytes_read: int
     repair: str | None = None
+    values: tuple[str | None, ...] = ()
 
 
 def read_file(
@@ -63,6 +69,7 @@ def read_file(
     field: str,
     skips_bad: bool = False,
     takes_text: bool = False,
+    more_fields: Sequence[str] = (),
 ) -> Iterator[RawDocument]:
     """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
 
@@ -74,13 +81,14 @@ def read_file(
         fields of a pair or of the fields of an article.
       skips_bad: whether a line that is no record gives an empty document, instead of an error.
       takes_text: whether formats of others that are text, such as FASTA, are read as they are.
+      more_fields: names of further fields of records, whose values come with the documents.
 
     Raises:
       ValueError: if the file is of another format, or a document cannot be read; the message names
         the file and the line.
     """
     if read_table := TABLE_READERS.get(file_format):
-        yield from read_table(path, start, stop, field, skips_bad)
+        yield from read_table(path, start, stop, field, skips_bad, more_fields)
         return
     with contextlib.ExitStack() as stack:
         file, consumed = open_bytes(path, stack)
@@ -88,7 +96,7 @@ def read_file(
             if not start:
                 refuse_head(peek_head(file), path, takes_text)
             yield from FORMAT_READERS[file_format](
-                _LineReader(file, path, start, stop, skips_bad), consumed, field
+                _LineReader(file, path, start, stop, skips_bad, more_fields), consumed, field
             )
         except BROKEN as error:
             raise explain_broken(path, error) from error
@@ -122,10 +130,16 @@ class _LineReader:
     """
 
     def __init__(
-        self, file: IO[bytes], path: str, start: int, stop: int | None, skips_bad: bool
+        self,
+        file: IO[bytes],
+        path: str,
+        start: int,
+        stop: int | None,
+        skips_bad: bool,
+        more_fields: Sequence[str] = (),
     ) -> None:
         self.file, self.path, self.start, self.number = file, path, start, 0
-        self.skips_bad = skips_bad
+        self.skips_bad, self.more_fields = skips_bad, more_fields
         self.stop = float("inf") if stop is None else stop
         self.offset = self.begin = 0
         if start:
@@ -181,7 +195,7 @@ def _read_whole_file(
     raw = lines.file.read(MAX_DOCUMENT_BYTES + 1)
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise lines.make_size_error(1)
-    yield RawDocument(*_repair_utf8(raw.removeprefix(BOM), 1, consumed()))
+    yield RawDocument(*repair_utf8(raw.removeprefix(BOM), 1, consumed()))
 
 
 def _read_line_documents(
@@ -189,7 +203,7 @@ def _read_line_documents(
 ) -> Iterator[RawDocument]:
     for line, _ in lines:
         if not line.isspace():
-            yield RawDocument(*_repair_utf8(line, lines.number, consumed()))
+            yield RawDocument(*repair_utf8(line, lines.number, consumed()))
 
 
 def _read_blocks(
@@ -215,16 +229,16 @@ def _read_blocks(
             if size > MAX_DOCUMENT_BYTES:
                 raise lines.make_size_error(first)
         if blank and block:
-            yield RawDocument(*_repair_utf8(b"".join(block), first, consumed()))
+            yield RawDocument(*repair_utf8(b"".join(block), first, consumed()))
             block, size = [], 0
         if blank and offset >= lines.stop:
             return
     if block:
-        yield RawDocument(*_repair_utf8(b"".join(block), first, consumed()))
+        yield RawDocument(*repair_utf8(b"".join(block), first, consumed()))
 
 
 def _read_records(
-    parse: Callable[[bytes, str], tuple[bytes, str | None]],
+    parse: Callable[[bytes, str, Sequence[str]], ParsedLine],
     blanks: bytes,
     lines: _LineReader,
     consumed: Callable[[], int],
@@ -232,55 +246,21 @@ def _read_records(
 ) -> Iterator[RawDocument]:
     """Yield the document of each line that does not consist of `blanks`.
 
-    parse: (line, field) -> its text and why it was repaired; raises ValueError for a bad record.
+    parse: (line, field, further fields) -> its text, why it was repaired, and the values of the
+      further fields; raises ValueError for a bad record.
     """
     for line, _ in lines:
         if not line.strip(blanks):
             continue
         number, bytes_read = lines.number, consumed()
         try:
-            raw, repair = parse(line, field)
+            raw, repair, values = parse(line, field, lines.more_fields)
         except ValueError as error:
             if not lines.skips_bad:
                 hint = explain_line(line.decode("utf-8", "replace"), lines.path)
                 raise lines.make_error("; ".join(filter(None, (str(error), hint)))) from error
-            raw, repair = b"", BAD_RECORDS
-        yield RawDocument(raw, number, bytes_read, repair)
-
-
-def _parse_json_line(make: MakeDocument, line: bytes, field: str) -> tuple[bytes, str | None]:
-    record, repair = _parse_json(line)
-    raw, reason = make(record, _split_names(make, field))
-    return raw, reason or repair
-
-
-def _split_names(make: MakeDocument, field: str) -> list[str]:
-    """Return the names of a record's fields; the one of a text may have a comma."""
-    return [field] if make is join_text else field.split(",")
-
-
-def _parse_tsv_pair(line: bytes, field: str) -> tuple[bytes, str | None]:
-    raw, _, _, repair = _repair_utf8(line.rstrip(b"\r\n"), 0, 0)
-    sides = raw.split(b"\t")
-    if len(sides) != 2:
-        rule = "a pair is a source and its target, with one tab between them"
-        raise ValueError(f"{len(sides) - 1} tabs; {rule}")
-    return join_pair(*sides), repair
-
-
-def _parse_json(line: bytes) -> tuple[Any, str | None]:
-    """Return the JSON value of a line, and why it was repaired."""
-    repair = None
-    try:
-        text = line.decode()
-    except UnicodeDecodeError:
-        text, repair = line.decode("utf-8", "replace"), NOT_UTF8
-    if problem := find_excess_of_line(line):
-        raise ValueError(f"the JSON record {problem}")
-    try:
-        return json.loads(text), repair
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not a JSON record ({error})") from error
+            raw, repair, values = b"", BAD_RECORDS, ()
+        yield RawDocument(raw, number, bytes_read, repair, values)
 
 
 def _read_table(
@@ -291,10 +271,13 @@ def _read_table(
     stop: int | None,
     field: str,
     skips_bad: bool,
+    more_fields: Sequence[str],
 ) -> Iterator[RawDocument]:
     """Yield the document of each row of a table."""
-    names = _split_names(make, field)
-    for row in read_rows(path, table_format, start, stop, names):
+    names = split_names(make, field)
+    for row in read_rows(
+        path, table_format, start, stop, list(dict.fromkeys([*names, *more_fields]))
+    ):
         try:
             raw, repair = make(row.record, names)
         except ValueError as error:
@@ -305,7 +288,8 @@ def _read_table(
             raise ValueError(
                 f"{path}, row {row.number}: a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB"
             )
-        yield RawDocument(raw, row.number, row.place, repair or row.repair)
+        values = read_values(row.record, more_fields)
+        yield RawDocument(raw, row.number, row.place, repair or row.repair, values)
 
 
 # {what begins the name of a reader of pairs or articles: the document of a record}
@@ -314,10 +298,10 @@ FORMAT_READERS = {
     "file": _read_whole_file,
     "record": _read_line_documents,
     "block": _read_blocks,
-    "pair_tsv": functools.partial(_read_records, _parse_tsv_pair, b"\r\n"),
+    "pair_tsv": functools.partial(_read_records, parse_tsv_pair, b"\r\n"),
 } | {
     f"{prefix}jsonl": functools.partial(
-        _read_records, functools.partial(_parse_json_line, make), BLANKS
+        _read_records, functools.partial(parse_json_line, make), BLANKS
     )
     for prefix, make in MAKERS.items()
 }
@@ -327,12 +311,3 @@ TABLE_READERS = {
     for name in TABLES
     for prefix, make in MAKERS.items()
 }
-
-
-def _repair_utf8(raw: bytes, line: int, consumed: int) -> tuple[bytes, int, int, str | None]:
-    """Return the fields of a document, with invalid UTF-8 replaced by U+FFFD."""
-    try:
-        raw.decode()
-        return raw, line, consumed, None
-    except UnicodeDecodeError:
-        return raw.decode("utf-8", "replace").encode(), line, consumed, NOT_UTF8

@@ -4,6 +4,7 @@ A text becomes UTF-8, and what had to be repaired for that is reported. A record
 that are asked for raises a ValueError, to which the caller adds the file and the line.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,19 @@ def find_field(record: Any, name: str) -> Any:
             return ABSENT
         record = record[part]
     return record
+
+
+def read_values(record: Any, names: Sequence[str]) -> tuple[str | None, ...]:
+    """Return fields of a record as texts, as JSON writes what is no text; None for absent ones."""
+    values = [find_field(record, name) for name in names]
+    return tuple(
+        value
+        if isinstance(value, str)
+        else None
+        if value is ABSENT
+        else json.dumps(value, ensure_ascii=False, default=str)
+        for value in values
+    )
 
 
 def join_text(record: Any, names: Sequence[str]) -> tuple[bytes, str | None]:

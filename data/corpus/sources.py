@@ -30,7 +30,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from data.corpus import builtin, readers
@@ -72,6 +72,7 @@ class InputChunk:
       takes_text: whether formats of others that are text, such as FASTA, are read as they are.
       downloads: the folder in which a file of the Hub is while it is read; "": where temporary
         files are.
+      more_fields: names of further fields of records, whose values come with the documents.
     """
 
     file_format: str
@@ -84,6 +85,7 @@ class InputChunk:
     skips_bad: bool = False
     takes_text: bool = False
     downloads: str = ""
+    more_fields: Sequence[str] = ()
 
     @property
     def counted_from(self) -> int:
@@ -108,6 +110,7 @@ class ResolvedSource:
       file_format: value of --as; None: the end of a file's name decides.
       commit: of a dataset of the Hub.
       is_cut: whether a part of a file can be read.
+      more_fields: names of further fields of records that are read with the documents.
     """
 
     name: str
@@ -119,6 +122,7 @@ class ResolvedSource:
     skips_bad: bool = False
     commit: str = ""
     is_cut: bool = True
+    more_fields: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -245,6 +249,7 @@ def split_source(
             source.skips_bad,
             takes_text=source.file_format is not None,
             downloads=str(downloads or "") if path.startswith(DATASETS) else "",
+            more_fields=source.more_fields,
         )
         is_whole = strip_packing(path) != strip_query(path) or path.startswith(DATASETS)
         if is_whole or not source.is_cut or file_format.endswith(UNCUT) or file_format == "file":
@@ -290,6 +295,7 @@ def _read_file(chunk: InputChunk, path: str) -> Iterator[readers.RawDocument]:
         chunk.field,
         chunk.skips_bad,
         chunk.takes_text,
+        chunk.more_fields,
     )
 
 

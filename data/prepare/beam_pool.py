@@ -33,9 +33,10 @@ from rich.console import Console
 
 from data.corpus.paths import as_path, is_remote
 from data.corpus.sources import InputChunk
+from data.members import import_member
 from data.prepare.held_out import hash_text
-from data.prepare.job_report import JobFiles, JobReport
-from data.prepare.jobs import Job, Jobs, encode_batches, sample_job
+from data.prepare.job_report import DROP_DTYPE, JobFiles, JobReport
+from data.prepare.jobs import Job, Jobs, encode_batches, open_cleaner, sample_job
 from data.store.manifest import OFFSET_DTYPE, SPLIT_FILES
 from data.store.writer import choose_token_dtype
 from data.vocabulary.load import load_vocabulary
@@ -66,10 +67,19 @@ class BeamPool(contextlib.AbstractContextManager):
             raise OSError(f"{parent}: no folder can be made there ({error})") from error
 
     def sample_jobs(
-        self, jobs: Jobs, total: int, thresholds: Sequence[int]
+        self,
+        jobs: Jobs,
+        total: int,
+        thresholds: Sequence[int],
+        cleaning: pathlib.Path | None = None,
     ) -> Iterator[tuple[Job, tuple[list[tuple[int, str]], JobReport]]]:
         """Yield (job, result of `sample_job`) in order, as the local pool does."""
-        return self._run_task(_SampleTask(tuple(thresholds)), jobs, total, "reading")
+        return self._run_task(_SampleTask(tuple(thresholds), cleaning), jobs, total, "reading")
+
+    def scan_jobs(self, jobs: Jobs, total: int, cleaning: Any) -> Iterator[tuple[Job, Any]]:
+        """Yield (job, result of `scan_job`) in order, as the local pool does."""
+        task = import_member("data.prepare.beam_scan:ScanTask")(cleaning)
+        return self._run_task(task, jobs, total, "comparing")
 
     def encode_jobs(
         self,
@@ -78,15 +88,14 @@ class BeamPool(contextlib.AbstractContextManager):
         vocabulary: pathlib.Path,
         thresholds: Sequence[int],
         parts: pathlib.Path,
+        cleaning: pathlib.Path | None = None,
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, its report) in order, after its files are written, as the local pool does."""
         dtype = choose_token_dtype(load_vocabulary(vocabulary))
-        task = _EncodeTask(vocabulary, tuple(thresholds), dtype, parts)
+        task = _EncodeTask(vocabulary, tuple(thresholds), dtype, parts, cleaning)
         return self._run_task(task, jobs, total, "encoding")
 
-    def _run_task(
-        self, task: "_SampleTask | _EncodeTask", jobs: Jobs, total: int, title: str
-    ) -> Iterator[tuple[Job, Any]]:
+    def _run_task(self, task: Any, jobs: Jobs, total: int, title: str) -> Iterator[tuple[Job, Any]]:
         """Run a pipeline and yield (job, result of the task) in order."""
         folder = self._own / f"{title}-{uuid.uuid4().hex[:12]}"
         folder.mkdir()
@@ -119,7 +128,7 @@ class BeamPool(contextlib.AbstractContextManager):
     def _run_pipeline(self, builder: "Shards") -> None:
         """Run the pipeline to its end, or cancel it if this process is interrupted."""
         config = tfds.download.DownloadConfig(
-            beam_runner=self.runner.make(),
+            beam_runner=self.runner.make_runner(),
             beam_options=self.runner.make_pipeline_options(),
             try_download_gcs=False,
         )
@@ -160,7 +169,7 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ig
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def __init__(self, folder: epath.Path, task: "_SampleTask | _EncodeTask") -> None:
+    def __init__(self, folder: epath.Path, task: Any) -> None:
         self._jobs, self._task, self._pipeline = str(folder / "jobs"), task, None
         super().__init__(data_dir=folder)
 
@@ -205,6 +214,7 @@ class _SampleTask:
     """Runs `sample_job` and stores its texts as one example; the hashes are recomputed here."""
 
     thresholds: tuple[int, ...]
+    cleaning: pathlib.Path | None
 
     def make_features(self) -> dict[str, Any]:
         """Return the features of an example."""
@@ -212,7 +222,7 @@ class _SampleTask:
 
     def make_examples(self, job: Job) -> Iterator[dict[str, Any]]:
         """Run a job on a worker and yield its example."""
-        sample, report = sample_job(job, self.thresholds)
+        sample, report = sample_job(job, self.thresholds, self.cleaning)
         yield {"texts": [text for _, text in sample], "report": report.to_json()}
 
     def collect_result(
@@ -233,20 +243,23 @@ class _EncodeTask:
     Attributes:
       thresholds: for each source, the hash below which a document is held out.
       dtype: dtype of the ids in a store.
+      cleaning: folder that says which documents are dropped; None: none are.
     """
 
     vocabulary: pathlib.Path
     thresholds: tuple[int, ...]
     dtype: np.dtype
     parts: pathlib.Path
+    cleaning: pathlib.Path | None
 
     def _list_dtypes(self) -> dict[str, Any]:
         """Return the dtype of each array of an example."""
-        return {
+        arrays = {
             "tokens": EXAMPLE_DTYPES[self.dtype.itemsize],
             "documents": OFFSET_DTYPE,
             "sentences": OFFSET_DTYPE,
         }
+        return arrays | ({} if self.cleaning is None else {"drops": DROP_DTYPE})
 
     def make_features(self) -> dict[str, Any]:
         """Return the features of an example."""
@@ -260,10 +273,16 @@ class _EncodeTask:
 
     def make_examples(self, job: Job) -> Iterator[dict[str, Any]]:
         """Run a job on a worker and yield its examples."""
-        report = JobReport()
-        for split, *arrays in encode_batches(job, self.vocabulary, self.thresholds, report):
-            yield self._make_example(split, arrays, "")
-        yield self._make_example("", [()] * len(SPLIT_FILES), report.to_json())
+        report, nothing = JobReport(), [()] * len(SPLIT_FILES)
+        cleaner = None if self.cleaning is None else open_cleaner(self.cleaning, job)
+
+        def list_drops() -> list[np.ndarray]:
+            return [] if cleaner is None else [cleaner.take_drops().ravel()]
+
+        batches = encode_batches(job, self.vocabulary, self.thresholds, report, cleaner)
+        for split, *arrays in batches:
+            yield self._make_example(split, arrays + list_drops(), "")
+        yield self._make_example("", nothing + list_drops(), report.to_json())
 
     def _make_example(self, split: str, arrays: Sequence[Any], report: str) -> dict[str, Any]:
         stored = {
@@ -276,6 +295,8 @@ class _EncodeTask:
         """Write the job's files from its examples and return the report."""
         with JobFiles(self.parts, job.index, self.dtype) as files:
             for example in examples:
+                if self.cleaning is not None:
+                    files.write_drops(example["drops"])
                 if example["report"]:
                     return JobReport.from_json(example["report"])
                 arrays = (example[file] for file in SPLIT_FILES)
@@ -291,9 +312,7 @@ def _read_jobs(path: str | epath.Path) -> Iterator[Job]:
             yield Job(index, source, tuple(InputChunk(*chunk) for chunk in chunks))
 
 
-def _keyed_examples(
-    task: _SampleTask | _EncodeTask, job: Job
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _keyed_examples(task: Any, job: Job) -> Iterator[tuple[int, dict[str, Any]]]:
     """Run a job on a worker and yield (key, example)."""
     for key, example in enumerate(task.make_examples(job), job.index * MAX_JOB_EXAMPLES):
         yield key, {"key": key, **example}

@@ -31,6 +31,7 @@ from rich.console import Console
 from data.corpus import builtin, sources
 from data.corpus.paths import is_remote
 from data.corpus.readers import find_line_number
+from data.members import call_later
 from data.prepare.full_disk import explain_full_disk
 from data.prepare.held_out import HASHED
 from data.prepare.job_report import NUM_HASHES, JobReport
@@ -44,6 +45,10 @@ from data.store.reader import Store
 from data.store.writer import StoreWriter
 from data.vocabulary.base import identify_encoding
 from data.vocabulary.load import Vocabulary, read_vocabulary
+
+check_fields = call_later("data.prepare.cleaning_pass:check_fields")
+identify_test_sets = call_later("data.prepare.cleaning_pass:identify_test_sets")
+CleaningPass = call_later("data.prepare.cleaning_pass:CleaningPass")
 
 MAX_WORKERS_PER_CORE = 64
 JOB_BYTES = 4 << 20  # bytes of text in a job
@@ -97,6 +102,8 @@ def prepare_store(
     output = generations.resolve_output(pathlib.Path(output).absolute())
     resolved = resolve_sources(request)
     check_separate(resolved, len(request.sources))
+    if request.cleaning:
+        check_fields(request.cleaning, resolved)
     released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
     if released is not None and released.reading_note:
         report_progress(released.reading_note)
@@ -120,6 +127,9 @@ def prepare_store(
         builder = StoreBuilder(
             request, resolved, folder, pool, stack, job_bytes, total, report_progress, resume
         )
+        if request.cleaning:
+            places = pool.scratch / "cleaning", folder / "columns"
+            builder.cleaning = CleaningPass(request.cleaning, *places, len(request.sources))
         seconds = _write_store(builder, released, origin)
         generations.publish_generation(folder / "store", output, folder)
     return PreparedStore(Store.open(output), existed=False, seconds=seconds)
@@ -128,9 +138,12 @@ def prepare_store(
 def resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
     """Return the sources of a request with their files."""
     reading = request.document, request.field, request.file_format
+    more_fields = request.cleaning.list_fields() if request.cleaning else ()
     return [
         dataclasses.replace(
-            sources.resolve_source(name, *reading), skips_bad=request.on_bad_record == "skip"
+            sources.resolve_source(name, *reading),
+            skips_bad=request.on_bad_record == "skip",
+            more_fields=more_fields,
         )
         for name in request.list_sources()
     ]
@@ -166,6 +179,9 @@ def _describe_origin(
     if released:
         inputs.append({"name": "--vocabulary", **identify_encoding(released)})
     options = dataclasses.asdict(request)
+    if request.cleaning:
+        options["cleaning"] = request.cleaning.describe()
+        inputs += identify_test_sets(request.cleaning)
     for field in dataclasses.fields(request):
         if field.name in SPARSE_OPTIONS and options[field.name] == field.default:
             del options[field.name]
@@ -182,6 +198,7 @@ def _write_store(
         builder.report_step("collecting the built-in corpus from this Python's standard library")
         noted.update(builtin.write_builtin(pool.scratch / "builtin.jsonl"))
         builder.total_bytes += sources.get_file_size(pool.scratch / "builtin.jsonl")
+    builder.find_drops(builder.first_threshold)
     vocabulary, sampled_bytes = builder.make_vocabulary(released)
     start = time.monotonic()
     writer, report, threshold = builder.encode_documents(vocabulary)
@@ -201,6 +218,7 @@ def _write_store(
             for split in SPLITS
         },
         **({"unknown_characters": unknown} if (unknown := _rank_characters(report)) else {}),
+        **({"dropped": builder.cleaning.describe_list(report)} if builder.cleaning else {}),
         noted=_format_notes(report, noted),
     )
     return seconds

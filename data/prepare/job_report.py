@@ -11,6 +11,8 @@ import numpy as np
 from data.corpus import sources
 from data.store.manifest import OFFSET_DTYPE, SPLIT_FILES
 
+DROP_DTYPE = np.dtype("<i8")
+
 
 def get_job_path(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.Path:
     """Return the path of a job's file of ids or lengths of one split."""
@@ -36,10 +38,19 @@ class JobFiles:
                 sentences.astype(OFFSET_DTYPE),
             ),
         ):
-            if (split, file) not in self._open:
-                path = get_job_path(self._folder, self._job, split, file)
-                self._open[split, file] = open(path, "wb")  # noqa: SIM115 - `__exit__` closes it
-            self._open[split, file].write(array.data)
+            self._get_file(split, file).write(array.data)
+
+    def write_drops(self, rows: np.ndarray) -> None:
+        """Append the rows of dropped documents, see `data.prepare.cleaning.JobCleaner`."""
+        if len(rows):
+            self._get_file("cleaning", "drops").write(rows.astype(DROP_DTYPE).data)
+
+    def _get_file(self, split: str, file: str) -> IO[bytes]:
+        """Return the open file of this name, made if absent."""
+        if (split, file) not in self._open:
+            path = get_job_path(self._folder, self._job, split, file)
+            self._open[split, file] = open(path, "wb")  # noqa: SIM115 - `__exit__` closes it
+        return self._open[split, file]
 
     def __enter__(self) -> Self:
         return self
@@ -63,6 +74,7 @@ class JobReport:
       unknown: {character that the vocabulary does not know: number of times}.
       noted: {reason: number of documents or sentences that were skipped or repaired for it}.
       first: {reason: (path, start, line) of the first such document}.
+      chunk_documents: number of documents of each chunk, which gives dropped ones their numbers.
     """
 
     totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
@@ -70,6 +82,7 @@ class JobReport:
     unknown: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     noted: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     first: dict[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
+    chunk_documents: list[int] = dataclasses.field(default_factory=list)
     least: int = NUM_HASHES
     most: int = -1
 

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from data.corpus.sentences import (
     find_pair_spans,
     find_sentence_spans,
 )
+from data.members import call_later
 from data.prepare.articles import WITHOUT_FIELD, encode_articles
 from data.prepare.held_out import hash_document, hash_text
 from data.prepare.job_report import NUM_HASHES, JobFiles, JobReport
@@ -74,11 +76,38 @@ class Job:
         return sum(piece.size for piece in self.chunks)
 
 
-def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str]], JobReport]:
+class JobDocument(NamedTuple):
+    """A document of a job, with what decides whether it is dropped.
+
+    Attributes:
+      raw: its clean text, which is not empty.
+      piece: the chunk that it is in.
+      line: its first line in the chunk.
+      chunk: number of the chunk in the job.
+      number: number of the document in the chunk, from 1; empty documents count.
+      values: fields of its record, see `data.corpus.readers.RawDocument`.
+    """
+
+    raw: bytes
+    piece: sources.InputChunk
+    line: int
+    chunk: int
+    number: int
+    values: tuple[str | None, ...]
+
+
+# (folder of the settings and decisions of `prepare`, job) -> what drops documents of the job
+open_cleaner = call_later("data.prepare.cleaning:open_cleaner")
+
+
+def sample_job(
+    job: Job, thresholds: Sequence[int], cleaning: pathlib.Path | None = None
+) -> tuple[list[tuple[int, str]], JobReport]:
     """Sample units of text by their hashes.
 
     Args:
       thresholds: for each source, the hash below which a unit is sampled.
+      cleaning: folder that says which documents are dropped; None: none are.
 
     Returns:
       [(hash, text)] of the sampled units, and the job's report.
@@ -86,7 +115,8 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
     report, sample, threshold = JobReport(), [], thresholds[job.source]
     if (saved := find_sample(job.chunks, threshold)) is not None:
         return saved
-    for raw, piece, _ in read_documents(job, report):
+    cleaner = None if cleaning is None else open_cleaner(cleaning, job)
+    for raw, piece, _ in read_documents(job, report, cleaner):
         if piece.article_fields:
             raw = raw.replace(FIELD_SEPARATOR, b"\n")
         for start, end in cut_span(raw, 0, len(raw), SAMPLE_BYTES):
@@ -98,36 +128,54 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
 
 
 def encode_job(
-    job: Job, vocabulary: pathlib.Path, thresholds: Sequence[int], folder: pathlib.Path
+    job: Job,
+    vocabulary: pathlib.Path,
+    thresholds: Sequence[int],
+    folder: pathlib.Path,
+    cleaning: pathlib.Path | None = None,
 ) -> JobReport:
     """Encode the documents of a job and write their ids to files.
 
     Args:
       thresholds: for each source, the hash below which a document is held out.
+      cleaning: folder that says which documents are dropped, which are then listed in a file of the
+        job; None: none are.
     """
     if (saved := find_report(job.chunks, folder, job.index)) is not None:
         return saved
     report = JobReport()
+    cleaner = None if cleaning is None else open_cleaner(cleaning, job)
     with JobFiles(
         folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary))
     ) as files:
-        for batch in encode_batches(job, vocabulary, thresholds, report):
+        for batch in encode_batches(job, vocabulary, thresholds, report, cleaner):
             files.write_documents(*batch)
+            if cleaner is not None:
+                files.write_drops(cleaner.take_drops())
+        if cleaner is not None:
+            files.write_drops(cleaner.take_drops())
     save_report(job.chunks, folder, job.index, report)
     return report
 
 
 def encode_batches(
-    job: Job, vocabulary: pathlib.Path, thresholds: Sequence[int], report: JobReport
+    job: Job,
+    vocabulary: pathlib.Path,
+    thresholds: Sequence[int],
+    report: JobReport,
+    cleaner: Any = None,
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """Encode the documents of a job in batches, and fill `report`.
+
+    Args:
+      cleaner: a `data.prepare.cleaning.JobCleaner`, or None.
 
     Yields:
       (split, ids, tokens of each document, tokens of each sentence) of some documents.
     """
     loaded, batch, size = _load_vocabulary_once(vocabulary), [], 0
     threshold = thresholds[job.source]
-    for document in read_documents(job, report):
+    for document in read_documents(job, report, cleaner):
         batch.append(document)
         size += len(document[0])
         if size >= BATCH_BYTES:
@@ -137,16 +185,30 @@ def encode_batches(
         yield from encode_batch(batch, loaded, threshold, report)
 
 
-def read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources.InputChunk, int]]:
-    """Yield (clean text, chunk, line) of the documents of a job that are not empty.
+def read_documents(
+    job: Job, report: JobReport, cleaner: Any = None
+) -> Iterator[tuple[bytes, sources.InputChunk, int]]:
+    """Yield (clean text, chunk, line) of the documents of a job that are not empty or dropped.
+
+    They are counted in `report`, as in `read_all`.
+    """
+    documents = read_all(job, report)
+    for document in documents if cleaner is None else cleaner.drop_documents(documents, report):
+        yield document[:3]
+
+
+def read_all(job: Job, report: JobReport) -> Iterator[JobDocument]:
+    """Yield the documents of a job that are not empty.
 
     Progress is recorded, and empty and repaired documents are counted in `report`.
     """
     progress, done = np.zeros(1, np.int64), 0
     if job.progress is not None:
         progress = np.asarray(np.memmap(job.progress, np.int64, mode="r+"))
-    for piece in job.chunks:
-        for raw, line, bytes_read, repair in sources.read_chunk(piece):
+    for chunk, piece in enumerate(job.chunks):
+        number = 0
+        for raw, line, bytes_read, repair, values in sources.read_chunk(piece):
+            number += 1
             if repair:
                 report.add_note(repair, piece, line)
             raw = _clean_text(raw, piece, line, report)
@@ -154,9 +216,10 @@ def read_documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources
             report.totals["bytes"] += len(raw)
             progress[job.slot] = done + min(max(bytes_read - (piece.start or 0), 0), piece.size)
             if raw:
-                yield raw, piece, line
+                yield JobDocument(raw, piece, line, chunk, number, values)
             elif repair != BAD_RECORDS:  # of which a note was added
                 report.add_note(EMPTY_DOCUMENTS, piece, line)
+        report.chunk_documents.append(number)
         done += piece.size
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from rich import progress
 from rich.console import Console
 
+from data.members import import_member
 from data.prepare.job_report import JobReport
 from data.prepare.jobs import Job, Jobs, encode_job, sample_job
 from data.prepare.worker_process import init_worker
@@ -68,7 +69,11 @@ class LocalPool(contextlib.AbstractContextManager):
             raise
 
     def sample_jobs(
-        self, jobs: Jobs, total: int, thresholds: Sequence[int]
+        self,
+        jobs: Jobs,
+        total: int,
+        thresholds: Sequence[int],
+        cleaning: pathlib.Path | None = None,
     ) -> Iterator[tuple[Job, tuple[list[tuple[int, str]], JobReport]]]:
         """Yield (job, result of `sample_job`) in order.
 
@@ -76,9 +81,24 @@ class LocalPool(contextlib.AbstractContextManager):
           jobs: (number of the source, chunks) of each job.
           total: bytes of all jobs.
           thresholds: for each source, the hash below which a unit of text is sampled.
+          cleaning: folder that says which documents are dropped; None: none are.
         """
+        function = functools.partial(sample_job, thresholds=thresholds, cleaning=cleaning)
+        return self.run_jobs(function, jobs, "reading", total)
+
+    def scan_jobs(
+        self, jobs: Jobs, total: int, cleaning: pathlib.Path
+    ) -> Iterator[tuple[Job, Any]]:
+        """Yield (job, `data.prepare.cleaning.ScannedJob`) in order.
+
+        Args:
+          jobs: (number of the source, chunks) of each job.
+          total: bytes of all jobs.
+          cleaning: folder with the settings.
+        """
+        scan_job = import_member("data.prepare.cleaning:scan_job")
         return self.run_jobs(
-            functools.partial(sample_job, thresholds=thresholds), jobs, "reading", total
+            functools.partial(scan_job, cleaning=cleaning), jobs, "comparing", total
         )
 
     def encode_jobs(
@@ -88,6 +108,7 @@ class LocalPool(contextlib.AbstractContextManager):
         vocabulary: pathlib.Path,
         thresholds: Sequence[int],
         parts: pathlib.Path,
+        cleaning: pathlib.Path | None = None,
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, result of `encode_job`) in order, after the job's files are written.
 
@@ -95,9 +116,14 @@ class LocalPool(contextlib.AbstractContextManager):
           jobs: (number of the source, chunks) of each job.
           total: bytes of all jobs.
           thresholds: for each source, the hash below which a document is held out.
+          cleaning: folder that says which documents are dropped; None: none are.
         """
         function = functools.partial(
-            encode_job, vocabulary=vocabulary, thresholds=thresholds, folder=parts
+            encode_job,
+            vocabulary=vocabulary,
+            thresholds=thresholds,
+            folder=parts,
+            cleaning=cleaning,
         )
         return self.run_jobs(function, jobs, "encoding", total)
 

@@ -3,9 +3,12 @@
 import dataclasses
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from data.vocabulary.layouts import DEFAULT_LAYOUT, LAYOUTS, check_training
+
+if TYPE_CHECKING:
+    from data.cleaning.settings import CleaningSettings
 
 # The fields of an article in their order (Zellers et al. 2019, section 3.1).
 ARTICLE_FIELDS = ("domain", "date", "authors", "headline", "body")
@@ -16,7 +19,7 @@ FIELD_NAME = re.compile(r"\w+")
 SPARSE_OPTIONS = frozenset(
     {
         *("validation", "file_format", "on_bad_record"),
-        *("character_coverage", "byte_fallback", "split_digits"),
+        *("character_coverage", "byte_fallback", "split_digits", "cleaning"),
     }
 )
 
@@ -50,6 +53,7 @@ class PrepareRequest:
       temperature: a source is sampled in proportion to its training tokens to this power: 1 is in
         proportion to the tokens, 0 is uniform. Multilingual BERT used 0.7 (Devlin et al. 2018,
         release notes). The training sample of the vocabulary has the same mixture.
+      cleaning: which documents are dropped; None: none are.
     """
 
     sources: tuple[str, ...]
@@ -70,6 +74,7 @@ class PrepareRequest:
     on_bad_record: str | None = None
     rates: tuple[float, ...] | None = None
     temperature: float = 1.0
+    cleaning: "CleaningSettings | None" = None
 
     def check(self) -> None:
         """Raise ValueError for an option that is not valid, or options that exclude each other."""
@@ -123,6 +128,8 @@ class PrepareRequest:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
         if self.vocabulary is None:
             check_training(self.algorithm, self.list_training())
+        if self.cleaning is not None:
+            self.cleaning.check()
 
     def list_training(self) -> dict[str, Any]:
         """Return the options of `SentencePieceOptions` that byte_bpe and words do not have."""

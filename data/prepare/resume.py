@@ -72,7 +72,7 @@ def load_trained(folder: pathlib.Path) -> tuple[Vocabulary, list[int]] | None:
 
 def find_sample(chunks: tuple[InputChunk, ...], threshold: int) -> Sample | None:
     """Return the saved sample of a job; None if there is none."""
-    path = _find_path(chunks, f"sample {threshold}")
+    path = find_result_path(chunks, f"sample {threshold}")
     if path is None or not path.exists():
         return None
     saved = json.loads(path.read_text())
@@ -83,7 +83,7 @@ def save_sample(
     chunks: tuple[InputChunk, ...], threshold: int, sample: list, report: JobReport
 ) -> None:
     """Save the sample of a job of files of the Hub."""
-    if path := _find_path(chunks, f"sample {threshold}"):
+    if path := find_result_path(chunks, f"sample {threshold}"):
         write_atomically(path, json.dumps({"sample": sample, "report": report.to_json()}))
 
 
@@ -111,7 +111,7 @@ def _resumes(chunks: tuple[InputChunk, ...]) -> bool:
     return bool(chunks) and bool(chunks[0].downloads)
 
 
-def _find_path(chunks: tuple[InputChunk, ...], use: str) -> pathlib.Path | None:
+def find_result_path(chunks: tuple[InputChunk, ...], use: str) -> pathlib.Path | None:
     """Return the path of a result of a job; None if it is not saved."""
     if not _resumes(chunks):
         return None

@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import dataclasses
+import itertools
 import pathlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +39,7 @@ class StoreBuilder:
       resume: the folder of the results that a killed process left; None: they are not saved.
       counts: of each source, the bytes, words and unknown tokens of its documents, and the bytes
         of its text on which the vocabulary was trained.
+      cleaning: the `data.prepare.cleaning_pass.CleaningPass`; None: no document is dropped.
     """
 
     request: PrepareRequest
@@ -50,9 +52,20 @@ class StoreBuilder:
     report_step: Callable[[str], None]
     resume: pathlib.Path | None = None
     counts: list[collections.Counter[str]] = dataclasses.field(default_factory=list)
+    cleaning: Any = None
 
     def __post_init__(self) -> None:
         self.counts = [collections.Counter() for _ in self.resolved]
+
+    def find_drops(self, threshold: int) -> None:
+        """Write down for the workers which documents are dropped, if the request cleans the text.
+
+        Args:
+          threshold: hash below which documents of the sources for training are held out.
+        """
+        if self.cleaning is not None:
+            jobs, below = self._group_chunks(self.resolved), self._list_thresholds(threshold)
+            self.cleaning.prepare_drops(self.pool, jobs, self.total_bytes, below)
 
     def make_vocabulary(self, released: Vocabulary | None) -> tuple[Vocabulary, int]:
         """Save the vocabulary for the workers, and train it unless one is given.
@@ -94,6 +107,19 @@ class StoreBuilder:
         vocabulary.save(self.pool.scratch / "vocabulary")
         return vocabulary, size
 
+    @property
+    def first_threshold(self) -> int:
+        """The hash below which documents are held out, unless that leaves a split empty."""
+        return round(self.request.held_out * NUM_HASHES)
+
+    def _list_thresholds(self, threshold: int) -> list[int]:
+        """Return for each source the hash below which a document is held out.
+
+        All documents of the sources for validation are.
+        """
+        num_validation = len(self.request.validation or ())
+        return [threshold] * len(self.request.sources) + [NUM_HASHES] * num_validation
+
     def encode_documents(self, vocabulary: Vocabulary) -> tuple[StoreWriter, JobReport, int]:
         """Write the files of the store, in a second pass if the first one left a split empty.
 
@@ -101,20 +127,26 @@ class StoreBuilder:
           The open writer, the report of all jobs, and the hash below which documents of a source
           for training are held out.
         """
-        threshold = round(self.request.held_out * NUM_HASHES)
-        while True:
+        threshold = self.first_threshold
+        for attempt in itertools.count():
             writer, report = self._encode_once(vocabulary, threshold)
             num_documents = report.totals["kept"]
             if not num_documents:
+                dropped = f" or dropped ({self.cleaning.explain(report)})" if self.cleaning else ""
                 raise ValueError(
                     f"no text in {' '.join(self.request.sources)}: "
-                    f"all {report.totals['documents']} documents are empty"
+                    f"all {report.totals['documents']} documents are empty{dropped}"
                 )
             self._check_fields(report)
             num_heldout = writer.totals["heldout"]["documents"]
             is_split = (num_heldout or not threshold) and num_heldout < num_documents
             if is_split or self.request.validation:
                 return writer, report, threshold
+            if attempt and self.cleaning:
+                raise ValueError(
+                    "nothing is left to train on, because every document that is not held out is "
+                    f"dropped ({self.cleaning.explain(report)}); give more text, or drop less"
+                )
             if report.least == report.most:
                 raise ValueError(
                     f"the text is a single document ({num_documents} of the same contents), "
@@ -123,6 +155,8 @@ class StoreBuilder:
                 )
             threshold = report.least + 1 if not num_heldout else report.most
             self.report_step("too few documents for the held-out share: taking one by its hash")
+            self.find_drops(threshold)
+        raise AssertionError("the loop has no end")
 
     def _check_fields(self, report: JobReport) -> None:
         """Raise ValueError for a field of articles that none of them has, such as a wrong name."""
@@ -155,7 +189,9 @@ class StoreBuilder:
             jobs = (job for job in self._group_chunks(training) if job[0] in missing)
             others = (source for i, source in enumerate(self.resolved) if i not in missing)
             total = self.total_bytes - sum(source.size for source in others)
-            for job, (sample, report) in self.pool.sample_jobs(jobs, total, thresholds):
+            folder = self.cleaning and self.cleaning.folder
+            sampled = self.pool.sample_jobs(jobs, total, thresholds, folder)
+            for job, (sample, report) in sampled:
                 samples[job.source].update(sample)
                 sizes[job.source] += report.totals["bytes"]
             shares = self.request.compute_rates(sizes)
@@ -200,15 +236,20 @@ class StoreBuilder:
         job_folder.mkdir(exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         report = JobReport()
+        thresholds, cleaning = self._list_thresholds(threshold), self.cleaning
         for counts in self.counts:  # a second pass counts again
             for unit in ("bytes", "words", "unknown"):
                 counts[unit] = 0
-        # All documents of the sources for validation are held out.
-        num_validation = len(self.request.validation or ())
-        thresholds = [threshold] * len(self.request.sources) + [NUM_HASHES] * num_validation
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
+        if cleaning is not None:
+            cleaning.begin_list(writer)
         results = self.pool.encode_jobs(
-            self._group_chunks(self.resolved), self.total_bytes, saved, thresholds, job_folder
+            self._group_chunks(self.resolved),
+            self.total_bytes,
+            saved,
+            thresholds,
+            job_folder,
+            cleaning and cleaning.folder,
         )
         # Files that a later process may need are joined last, so that a kill loses few of them.
         for job, job_report in list(results) if self.resume else results:
@@ -221,6 +262,8 @@ class StoreBuilder:
                     writer.add_document_files(split, *files)
                     for file in files:
                         file.unlink()
+            if cleaning is not None:
+                cleaning.list_drops(writer, job, job_report.chunk_documents, job_folder)
             report.merge_report(job_report)
             self._count_text(job.source, job_report)
         return writer, report

@@ -43,6 +43,11 @@ def format_summary(prepared: PreparedStore) -> list[str]:
             f"words    {row.name}: {format_fertility(row)}" for row in list_fertility(manifest)
         ]
     lines += [f"noted    {note}" for note in format_notes(manifest)]
+    if dropped := manifest.get("dropped"):
+        lines.append(
+            f"dropped  {dropped['documents']:,} of {totals['documents']:,} documents, listed in "
+            f"{store.path / manifest['generation'] / dropped['list']}"
+        )
     is_chosen = splits["heldout"]["documents"] and not manifest["held_out"].get("files")
     if is_chosen and manifest["held_out"].get("by") != HASHED:
         lines.append(

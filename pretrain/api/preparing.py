@@ -10,8 +10,9 @@ from data.corpus.formats import DOCUMENT_KINDS, list_formats
 from data.corpus.paths import check_local
 from data.prepare.request import DEFAULT_FIELDS, LAYOUTS, PrepareRequest
 from data.vocabulary import layouts
+from pretrain.api.cleaning_options import CleaningOptions, read_cleaning
 from pretrain.settings.arguments import format_optional, format_path, list_optional, list_paths
-from pretrain.settings.verb_options import Group, VerbOptions, format_flag, option, takes
+from pretrain.settings.verb_options import Group, format_flag, option, takes
 
 if TYPE_CHECKING:
     from data.prepare.build import PreparedStore
@@ -75,7 +76,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
     return tuple(float(rate) for rate in text.split(","))
 
 
-class PrepareOptions(VerbOptions):
+class PrepareOptions(CleaningOptions):
     """The options of `prepare`; of those without a default, the default follows from others."""
 
     sources: list[str] = option(
@@ -257,7 +258,8 @@ def make_request(options: PrepareOptions) -> PrepareRequest:
     Raises:
       ValueError: options contradict each other.
     """
-    names = [field.name for field in dataclasses.fields(PrepareRequest) if field.name != "sources"]
+    own = ("sources", "cleaning")
+    names = [field.name for field in dataclasses.fields(PrepareRequest) if field.name not in own]
     values = {name: vars(options)[name] for name in names}
     given = {name: value for name, value in values.items() if value is not None}
     if given.get("on_bad_record") == "refuse":
@@ -274,7 +276,8 @@ def make_request(options: PrepareOptions) -> PrepareRequest:
         given["validation"] = tuple(given["validation"])
         given.setdefault("held_out", 0.0)
     given.setdefault("field", DEFAULT_FIELDS.get(options.document, "text"))
-    request = PrepareRequest(sources=tuple(options.sources), **given)
+    cleaning = read_cleaning(options)
+    request = PrepareRequest(sources=tuple(options.sources), cleaning=cleaning, **given)
     if request.vocabulary is None:
         return request
     request.check()  # before a download

@@ -12,6 +12,7 @@ import types
 
 import pytest
 
+from data.cleaning.settings import CleaningSettings
 from data.prepare import jobs
 from data.prepare.build import PrepareRequest, prepare_store
 from data.store.reader import Store
@@ -80,7 +81,29 @@ def make_small_request(tmp_path, corpus, texts, words) -> PrepareRequest:
     )
 
 
-@pytest.mark.parametrize("kind", [make_training_request, make_repaired_request, make_small_request])
+def make_cleaned_request(tmp_path, corpus, texts, words) -> PrepareRequest:
+    """Prepare records of which some are copies, near copies, too short or of another language."""
+    records = [{"text": " ".join(texts[i : i + 9]), "language": "en"} for i in range(0, 270, 9)]
+    records += [record | {"text": record["text"].upper()} for record in records[:9]]
+    records += [record | {"text": record["text"] + " Rain"} for record in records[9:12]]
+    records += [{"text": texts[0], "language": "de"}, {"text": "Rain", "language": "en"}]
+    lines = [json.dumps(record) + "\n" for record in records]
+    for name, part in (("x", lines[::2]), ("y", lines[1::2])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(part))
+    settings = CleaningSettings(
+        keep_where=("language=en",),
+        min_characters=9,
+        drop_duplicates="near",
+        decontaminate=("held-out",),
+    )
+    both = (str(tmp_path / "x.jsonl"), str(tmp_path / "y.jsonl"))
+    return PrepareRequest(both, vocab_size=90, sample_size=4000, held_out=0.1, cleaning=settings)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [make_training_request, make_repaired_request, make_small_request, make_cleaned_request],
+)
 def test_the_store_is_the_one_that_processes_here_write(
     tmp_path, corpus, texts, words, kind, monkeypatch
 ):
