@@ -13,6 +13,7 @@ Axes: D documents, C columns, S runs of words.
 """
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -158,21 +159,20 @@ class CleaningPass:
         """Compare all documents and write the decisions."""
         self._counts.clear()
         width = len(SCAN_COLUMNS) + count_groups(self.settings)
-        columns = _ColumnFiles(self.work, 3 + width)
         jobs, starts, runs = [], [0], []
-        for job, result in scanned:
-            files, before = self._locate_chunks(job.chunks, result.report.chunk_documents)
-            columns_CD = result.columns_CD.reshape(width, -1).view(np.uint64)
-            chunk_D = columns_CD[0].astype(np.int64)
-            number_D = columns_CD[1] + np.array(before, np.uint64)[chunk_D]
-            file_D = np.array(files, np.uint64)[chunk_D]
-            source_D = np.full(len(chunk_D), job.source >= self.num_training, np.uint64)
-            placed = np.stack([source_D, file_D, number_D])
-            columns.append(np.concatenate([placed, columns_CD]))
-            runs.append((result.runs_S, result.owners_S + starts[-1]))
-            jobs.append(name_job(job))
-            starts.append(starts[-1] + len(chunk_D))
-        columns.close()
+        with _ColumnFiles(self.work, 3 + width) as columns:
+            for job, result in scanned:
+                files, before = self._locate_chunks(job.chunks, result.report.chunk_documents)
+                columns_CD = result.columns_CD.reshape(width, -1).view(np.uint64)
+                chunk_D = columns_CD[0].astype(np.int64)
+                number_D = columns_CD[1] + np.array(before, np.uint64)[chunk_D]
+                file_D = np.array(files, np.uint64)[chunk_D]
+                source_D = np.full(len(chunk_D), job.source >= self.num_training, np.uint64)
+                placed_D = np.stack([source_D, file_D, number_D])
+                columns.append(np.concatenate([placed_D, columns_CD]))
+                runs.append((result.runs_S, result.owners_S + starts[-1]))
+                jobs.append(name_job(job))
+                starts.append(starts[-1] + len(chunk_D))
         remaining_D = self._decide_copies(columns, jobs, np.array(starts))
         for i, name in enumerate(self.settings.decontaminate):
             if name == HELD_OUT:
@@ -224,8 +224,8 @@ class CleaningPass:
         return remaining_D
 
 
-class _ColumnFiles:
-    """Columns of 64-bit numbers in files."""
+class _ColumnFiles(contextlib.AbstractContextManager):
+    """Columns of 64-bit numbers in files, which can be read after the block."""
 
     def __init__(self, folder: pathlib.Path, width: int) -> None:
         folder.mkdir(exist_ok=True)
@@ -237,8 +237,7 @@ class _ColumnFiles:
         for file, column in zip(self._files, rows, strict=True):
             file.write(np.ascontiguousarray(column, np.uint64).data)
 
-    def close(self) -> None:
-        """Close the files, so that they can be read."""
+    def __exit__(self, *_: object) -> None:
         for file in self._files:
             file.close()
 

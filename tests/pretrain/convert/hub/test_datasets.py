@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from data.cleaning.settings import CleaningSettings
 from data.corpus import sources
 from data.corpus.hub import client, layout, shards
 from data.corpus.hub.client import HubError
@@ -212,6 +213,23 @@ def test_a_killed_prepare_goes_on_at_a_shard(hub, dataset, tmp_path, monkeypatch
     commit = hub.repositories["datasets/bob/texts"].add_commit("main", newer, "newer")
     with pytest.raises(FileExistsError, match=f"commit: '{dataset}' in the store, '{commit}' req"):
         prepare("hf://datasets/bob/texts", folder / "store")
+
+
+def test_a_killed_search_for_copies_goes_on_at_a_shard(hub, dataset, tmp_path):
+    """A third pass finds copies; its results of the first two shards are not made again."""
+    files = hub.files("datasets/bob/texts")
+    gets = [f"GET /storage/{hashlib.sha256(files[name]).hexdigest()}" for name in NAMES]
+    settings = CleaningSettings(drop_duplicates="near", keep_where=("id=1", "id=2", "id=3"))
+    source = "hf://datasets/bob/texts"
+    request = PrepareRequest((source,), vocab_size=28, held_out=0.5, cleaning=settings)
+    hub.fail(f"(GET|HEAD) .*{NAMES[2]}", 503)
+    with pytest.raises(HubError, match="503"):
+        prepare_store(request, tmp_path / "store", job_bytes=1000)
+    assert [hub.count(get) for get in gets] == [1, 1, 0]
+    hub.failures.clear()
+    manifest = prepare_store(request, tmp_path / "store", job_bytes=1000).store.manifest
+    assert [hub.count(get) for get in gets] == [3, 3, 3]
+    assert manifest["totals"]["documents"] == 90 and manifest["dropped"]["documents"] == 81
 
 
 def test_each_file_is_compared_and_removed(hub, dataset, tmp_path, monkeypatch):
