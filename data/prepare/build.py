@@ -102,8 +102,6 @@ def prepare_store(
     output = generations.resolve_output(pathlib.Path(output).absolute())
     resolved = resolve_sources(request)
     check_separate(resolved, len(request.sources))
-    if request.cleaning:
-        check_fields(request.cleaning, resolved)
     released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
     if released is not None and released.reading_note:
         report_progress(released.reading_note)
@@ -139,7 +137,7 @@ def resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
     """Return the sources of a request with their files."""
     reading = request.document, request.field, request.file_format
     more_fields = request.cleaning.list_fields() if request.cleaning else ()
-    return [
+    resolved = [
         dataclasses.replace(
             sources.resolve_source(name, *reading),
             skips_bad=request.on_bad_record == "skip",
@@ -147,6 +145,9 @@ def resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
         )
         for name in request.list_sources()
     ]
+    if request.cleaning:
+        check_fields(request.cleaning, resolved)
+    return resolved
 
 
 def check_separate(resolved: list[sources.ResolvedSource], num_training: int) -> None:
