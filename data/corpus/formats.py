@@ -3,11 +3,12 @@
 from data.corpus import readers
 from data.corpus.byte_files import PACKED
 from data.corpus.paths import strip_query
+from data.corpus.table_files import ARCHIVES
 
 DOCUMENT_KINDS = ("file", "block", "record", "pair", "fields")
 PAIR_READER = "pair_"  # begins the keys of `FORMAT_READERS` for pairs
 FIELDS_READER = "fields_"  # begins those for articles of several fields
-UNCUT = ("csv", "arrow")  # ends of the names of readers that begin at a file's beginning
+UNCUT = ("csv", "arrow", *ARCHIVES)  # ends of the names of readers that begin at byte 0
 PREFIXES = {"pair": PAIR_READER, "fields": FIELDS_READER}
 
 

@@ -34,7 +34,7 @@ from data.corpus.record_lines import (
     split_names,
 )
 from data.corpus.record_texts import join_article, join_sides, join_text, read_values
-from data.corpus.table_files import read_rows
+from data.corpus.table_files import ARCHIVES, read_rows
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
 BOM = b"\xef\xbb\xbf"
@@ -305,7 +305,7 @@ FORMAT_READERS = {
     )
     for prefix, make in MAKERS.items()
 }
-TABLES = ("csv", "parquet", "arrow")
+TABLES = ("csv", "parquet", "arrow", *ARCHIVES)
 TABLE_READERS = {
     f"{prefix}{name}": functools.partial(_read_table, make, name)
     for name in TABLES

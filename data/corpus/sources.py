@@ -7,6 +7,7 @@ FILE.txt[.gz]                 `--document file` (default): the whole file; `bloc
 FILE.jsonl[.gz]               one a line: a JSON object with the text in `--field`
 FILE.csv[.gz]                 one a row, with the text in the column `--field`; the first line names
                               the columns
+FILE.wet[.gz], FILE.warc[.gz] one a text of a web archive; its URI is the field `uri`
 FILE.parquet, FILE.arrow      one a row, with the text in the column or path `--field`
 FILE.tsv[.gz]                 with `--document pair` (which .jsonl files have too): a source and its
                               target in each line

@@ -23,10 +23,12 @@ from data.corpus.byte_files import (
     refuse_head,
 )
 from data.corpus.record_texts import NOT_UTF8
+from data.corpus.web_archives import read_conversions
 from data.members import import_extra
 
 BATCH_ROWS = 256
 FIELD_BYTES = 1 << 28  # characters of the largest field of a CSV file
+ARCHIVES = ("wet", "warc")  # formats of web archives
 FILE_MAGIC = b"ARROW1"
 # Without this end, a stream that was cut off between two batches would be whole.
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
@@ -54,7 +56,7 @@ def read_rows(
     """Yield the rows of a part of a file.
 
     Args:
-      table_format: parquet, arrow or csv.
+      table_format: parquet, arrow, csv, wet or warc.
       start: first byte, 0 for other formats than Parquet.
       stop: byte after the last one; None: the end of the file.
       names: fields that are read.
@@ -64,10 +66,11 @@ def read_rows(
     """
     with contextlib.ExitStack() as stack:
         file, consumed = open_bytes(path, stack)
-        if table_format == "csv":
+        if table_format in ("csv", *ARCHIVES):
+            read = _read_csv if table_format == "csv" else _read_archive
             try:
                 refuse_head(peek_head(file), path, takes_text=True)
-                yield from _read_csv(file, path, consumed, names)
+                yield from read(file, path, consumed, names)
             except BROKEN as error:
                 raise explain_broken(path, error) from error
             return
@@ -241,6 +244,20 @@ def _view_as_bytes(array: Any) -> Any:
         arrow.string_view(): arrow.binary_view(),
     }
     return array.view(types[array.type]) if array.type in types else None
+
+
+# ---- web archives ------------------------------------------------------------
+
+
+def _read_archive(
+    file: IO[bytes], path: str, consumed: Any, names: Sequence[str]
+) -> Iterator[TableRow]:
+    """Yield the texts of a web archive; names of headers may have capitals."""
+    for number, found in enumerate(read_conversions(file, path, consumed), 1):
+        fields = found.fields
+        named = {name: fields[name.lower()] for name in names if name.lower() in fields}
+        record = fields | named
+        yield TableRow(number, record, found.consumed, found.repair)
 
 
 # ---- CSV ---------------------------------------------------------------------

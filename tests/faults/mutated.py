@@ -115,7 +115,7 @@ READERS = {
     "tokenizer": (read_tokenizer, TOKENIZER_FILES, keep),
     "safetensors": (read_tensors, ("model.safetensors",), keep),
     "manifest": (read_store, ("manifest.json", "*/vocabulary/vocabulary.json"), keep),
-    "tables": (read_tables, ("*.parquet", "*.arrow", "*.csv", "*.zst"), keep),
+    "tables": (read_tables, ("*.parquet", "*.arrow", "*.csv", "*.zst", "*.wet", "*.warc.gz"), keep),
     "record": (read_checkpoint, ("record/metadata",), seal),
 }
 

@@ -28,6 +28,7 @@ from pretrain.workdir.checkpoint_record import read_record, seal_record
 from pretrain.workdir.errors import DamagedCheckpoint
 from tests import forks
 from tests.data.corpus.test_table_files import write_arrow, write_csv
+from tests.data.corpus.test_web_archives import pack_records, write_archive
 from tests.faults import mutated
 from tests.faults.conftest import make_texts, write_tiny_store
 
@@ -65,6 +66,10 @@ def write_tables(place):
             write_arrow(place / f"{name}_{kind}" / f"{name}.arrow", table, kind)
     (place / "csv").mkdir()
     write_csv(place / "csv" / "a.csv", {"id": range(12), "text": texts})
+    archive = write_archive(texts)
+    for name, content in (("a.wet", b"".join(archive)), ("a.warc.gz", pack_records(archive))):
+        (place / name.replace(".", "_")).mkdir()
+        (place / name.replace(".", "_") / name).write_bytes(content)
     (place / "zst").mkdir()
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (place / "zst" / "a.jsonl.zst").write_bytes(zstandard.compress(lines.encode()))

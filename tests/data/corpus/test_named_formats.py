@@ -40,8 +40,24 @@ def test_all_files_of_a_folder_or_a_pattern(tmp_path):
 
 
 def test_the_formats_are_those_of_the_readers():
-    assert formats.list_formats("file") == ("txt", "jsonl", "csv", "parquet", "arrow")
-    assert formats.list_formats("pair") == ("tsv", "jsonl", "csv", "parquet", "arrow")
+    assert formats.list_formats("file") == (
+        "txt",
+        "jsonl",
+        "csv",
+        "parquet",
+        "arrow",
+        "wet",
+        "warc",
+    )
+    assert formats.list_formats("pair") == (
+        "tsv",
+        "jsonl",
+        "csv",
+        "parquet",
+        "arrow",
+        "wet",
+        "warc",
+    )
 
 
 @pytest.mark.parametrize(
