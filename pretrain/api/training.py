@@ -133,6 +133,13 @@ class TrainOptions(MonitoringOptions):
         "(docs/modern_encoders.md)",
         default=False,
     )
+    new_rows: str | None = option(
+        "with --from: begin with the vocabulary of the store, whatever that of the model; a token "
+        "of both has its old row, any other the mean of the rows of its pieces, or of all rows "
+        "(docs/continue_a_model.md)",
+        default=None,
+        choices=("pieces", "mean"),
+    )
     overrides: list[str] = option(
         "changed fields, e.g. train.steps=100 optimizer.learning_rate=3e-4",
         "overrides",
@@ -163,6 +170,13 @@ class TrainOptions(MonitoringOptions):
             raise ValueError(f"{flag}: name the run to begin with by --from")
         if self.tile and self.with_optimizer:
             raise ValueError("--with-optimizer: tiled weights have no optimizer; leave one out")
+        if self.new_rows and not self.pretrained:
+            raise ValueError(f"--new-rows {self.new_rows}: name the trained model by --from")
+        if self.new_rows and (self.tile or self.with_optimizer):
+            other = "--tile" if self.tile else "--with-optimizer"
+            raise ValueError(
+                f"{other}: not with --new-rows, whose rows it does not know; leave one out"
+            )
 
 
 @takes(TrainOptions)
@@ -217,6 +231,7 @@ def run_training(
             step=options.step,
             with_optimizer=options.with_optimizer,
             tile=options.tile,
+            new_rows=options.new_rows,
             keeps_vocab=keeps_vocab,
             source=options.source,
         )

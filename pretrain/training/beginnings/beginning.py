@@ -22,6 +22,7 @@ from pretrain.families.family_record import Family
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.beginnings.branch import start_branch
 from pretrain.training.beginnings.given import GivenModel, open_given
+from pretrain.training.beginnings.new_vocabulary import change_vocabulary
 from pretrain.training.beginnings.patches import take_body
 from pretrain.training.beginnings.tiling import check_tiling, tile_params
 from pretrain.training.fits.model_fit import check_fit
@@ -41,6 +42,7 @@ def start_from(
     step: int | None = None,
     with_optimizer: bool = False,
     tile: bool = False,
+    new_rows: str | None = None,
     keeps_vocab: bool = False,
     source: Source | None = None,
 ) -> Run:
@@ -57,6 +59,8 @@ def start_from(
       with_optimizer: whether the run goes on from that step: with the optimizer's state, the count
         of steps and the next unread row.
       tile: whether the weights are tiled to a larger model.
+      new_rows: what the row of a token begins with that the model in `place` lacks, `pieces` or
+        `mean`; None: both must have one vocabulary. `model.vocab` then stays as it is.
       keeps_vocab: whether `model.vocab` stays as it is.
       source: what to train on; None: the store in `run.data.store`.
 
@@ -70,7 +74,7 @@ def start_from(
     check_one_process(workdir)
     given = open_given(place, step)
     check_kinds(run.model, given)
-    if isinstance(run.model, ModelConfig) and not keeps_vocab:
+    if isinstance(run.model, ModelConfig) and not (keeps_vocab or new_rows):
         run = follow_vocab(run, given.config, place)
     source = source or open_source(run.data.store)
     check_fit(run, source)
@@ -81,9 +85,14 @@ def start_from(
     if isinstance(run.model, PatchConfig):
         params, new = take_body(run, given.place, given.params)
     else:
-        check_vocabulary(source, given)
+        if new_rows:
+            given, rows = change_vocabulary(run, given, source.encoding, new_rows)
+            print(f"{workdir}: {rows}")
+        else:
+            check_vocabulary(source, given)
         params, new = take_all(run, given, tile), list(given.missing)
     origin = {"folder": name_folder(place), "pretrained_step": given.step, "fresh": new}
+    origin |= {"new_rows": new_rows} if new_rows else {}
     start_workdir(workdir, run, params, source.encoding, origin)
     verb = "are tiled" if tile else "come"
     print(
@@ -160,7 +169,8 @@ def check_vocabulary(source: Source, given: GivenModel) -> None:
     if source.encoding.fingerprint != given.encoding.fingerprint:
         raise ConfigError(
             f"--from: {source.path} has another vocabulary than {given.place}, so its ids would "
-            f"mean other tokens: prepare it with `--vocabulary {given.place}`"
+            f"mean other tokens: prepare it with `--vocabulary {given.place}`, or add --new-rows "
+            "pieces to begin with this vocabulary"
         )
 
 
