@@ -48,8 +48,8 @@ def start_from(
 ) -> Run:
     """Create a workdir with the parameters of the model in `place`; return the run.
 
-    Of images the body is taken, and the head is initialized at random. Of texts all is taken. A
-    workdir that exists is left as it is, to be resumed.
+    Of images the body is taken, and the head is random. Of texts all is taken. A workdir that
+    exists is left as it is, to be resumed.
 
     Args:
       run: the run as configured. Its `model.vocab` follows the model in `place`.
@@ -59,8 +59,7 @@ def start_from(
       with_optimizer: whether the run goes on from that step: with the optimizer's state, the count
         of steps and the next unread row.
       tile: whether the weights are tiled to a larger model.
-      new_rows: what the row of a token begins with that the model in `place` lacks, `pieces` or
-        `mean`; None: both must have one vocabulary. `model.vocab` then stays as it is.
+      new_rows: `pieces` or `mean`, for rows of another vocabulary; None: it must be the same.
       keeps_vocab: whether `model.vocab` stays as it is.
       source: what to train on; None: the store in `run.data.store`.
 
@@ -85,20 +84,13 @@ def start_from(
     if isinstance(run.model, PatchConfig):
         params, new = take_body(run, given.place, given.params)
     else:
-        if new_rows:
-            given, rows = change_vocabulary(run, given, source.encoding, new_rows)
-            print(f"{workdir}: {rows}")
-        else:
-            check_vocabulary(source, given)
+        given = fit_vocabulary(run, workdir, given, source, new_rows)
         params, new = take_all(run, given, tile), list(given.missing)
     origin = {"folder": name_folder(place), "pretrained_step": given.step, "fresh": new}
     origin |= {"new_rows": new_rows} if new_rows else {}
     start_workdir(workdir, run, params, source.encoding, origin)
-    verb = "are tiled" if tile else "come"
-    print(
-        f"{workdir}: parameters {verb} from {given.origin}; initialized at random: "
-        f"{', '.join(new) or 'none'}"
-    )
+    verb, fresh = "are tiled" if tile else "come", ", ".join(new) or "none"
+    print(f"{workdir}: parameters {verb} from {given.origin}; initialized at random: {fresh}")
     return run
 
 
@@ -161,6 +153,21 @@ def follow_vocab(run: Run, other: Any, place: str = "") -> Run:
     if place:
         print_notice(f"model.vocab={other.vocab} follows {place} ({model.vocab} before)")
     return dataclasses.replace(run, model=dataclasses.replace(model, vocab=other.vocab))
+
+
+def fit_vocabulary(
+    run: Run, workdir: str, given: GivenModel, source: Source, new_rows: str | None
+) -> GivenModel:
+    """Return the given model with the rows of a source's vocabulary, and print what they are.
+
+    Raises ConfigError for another vocabulary, unless `new_rows` says what its rows begin with.
+    """
+    if not new_rows:
+        check_vocabulary(source, given)
+        return given
+    given, rows = change_vocabulary(run, given, source.encoding, new_rows)
+    print(f"{workdir}: {rows}")
+    return given
 
 
 def check_vocabulary(source: Source, given: GivenModel) -> None:
