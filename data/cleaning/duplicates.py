@@ -47,7 +47,7 @@ def _join_groups(groups: np.ndarray, left: np.ndarray, right: np.ndarray) -> Non
         low, high = np.minimum(groups[left], groups[right]), np.maximum(groups[left], groups[right])
         differ = low != high
         left, right = low[differ], high[differ]
-        np.minimum.at(groups, right, left)
+        groups[right] = left  # one of several; the loop joins the others
 
 
 def _find_roots(groups: np.ndarray) -> np.ndarray:
