@@ -15,8 +15,8 @@ open_remote = call_later("data.corpus.urls:open_remote")
 
 BUFFER_BYTES = 1 << 20
 # Of Zstandard that are unpacked at once: no block of it unpacks to more than 128 KiB, so a bomb of
-# these bytes, of which a block has 3 or more, makes at most 43 MiB.
-PACKED_BYTES = 1 << 10
+# these bytes, of which a block has 3 or more, makes at most 21 MiB, and twice that while joined.
+PACKED_BYTES = 1 << 9
 PACKED = (".gz", ".zst")  # ends of the names of files that are unpacked
 # {first bytes of a file: its encoding}; UTF-32's mark begins with one of UTF-16.
 WIDE_MARKS = {

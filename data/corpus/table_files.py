@@ -26,7 +26,10 @@ from data.corpus.record_texts import NOT_UTF8
 from data.corpus.web_archives import read_conversions
 from data.members import import_extra
 
-BATCH_ROWS = 256
+BATCH_ROWS = 256  # of an Arrow file
+# Rows of Parquet at a time. A file of 600 bytes can name one text of 4 MB in each row, and they are
+# as many copies, so a row group of more bytes has fewer rows at a time.
+MOST_ROWS, LEAST_ROWS, GROUP_BYTES = 16, 4, 64 << 20
 FIELD_BYTES = 1 << 28  # characters of the largest field of a CSV file
 ARCHIVES = ("wet", "warc")  # formats of web archives
 FILE_MAGIC = b"ARROW1"
@@ -108,7 +111,9 @@ def _read_parquet(
     for i, num_rows in enumerate(sizes):
         place = min(int(before * bytes_per_row), size - 1)
         if place >= start and (stop is None or place < stop):
-            batches = table.iter_batches(BATCH_ROWS, [i], list(columns.values()), use_threads=False)
+            rows = GROUP_BYTES // max(metadata.row_group(i).total_byte_size, 1)
+            rows = max(min(rows, MOST_ROWS), LEAST_ROWS)
+            batches = table.iter_batches(rows, [i], list(columns.values()), use_threads=False)
             for row in _split_batches(batches, columns):
                 number = before + row.number
                 yield row._replace(number=number + 1, place=int(number * bytes_per_row))
@@ -188,6 +193,8 @@ def _split_batches(batches: Iterable[Any], columns: dict[str, str]) -> Iterator[
         values, repaired = {}, [None] * batch.num_rows
         for name, path in columns.items():
             values[name], repairs = _list_values(_select_field(batch, path))
+            if len(repairs) != batch.num_rows:
+                raise OSError(f"{len(repairs)} values of {name!r} in {batch.num_rows} rows")
             repaired = [one or other for one, other in zip(repaired, repairs, strict=True)]
         for i, repair in enumerate(repaired):
             record = {name: column[i] for name, column in values.items()}
@@ -285,9 +292,10 @@ def _read_csv(
         columns = {name: header.index(name) for name in names if name in header}
         _check_once(header, columns, "the first line")
         if not columns:
+            shown = " ".join(", ".join(header)[:300].split())
             raise ValueError(
                 f"no column {' or '.join(map(repr, names))}; the first line has "
-                f"{', '.join(header)[:300] or 'no text'}; --field names the text"
+                f"{shown or 'no text'}; --field names the text"
             )
         number = 0
         for values in lines:

@@ -145,6 +145,27 @@ def test_prepare_on_a_full_disk_names_the_folder_and_the_free_bytes(
     record_property("full disks told", 1)
 
 
+def test_prepare_of_a_table_on_a_full_disk(small_disk, refused, tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    disk, path = small_disk("4m"), tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": make_texts(3000)}), path, row_group_size=500)
+    fill_disk(disk, leave=60_000)
+    before = list_tree(disk)
+    words = (
+        "prepare",
+        path,
+        "--output",
+        disk / "store",
+        "--vocab-size",
+        "60",
+        "--algorithm",
+        "bpe",
+    )
+    line = refused(*words)
+    assert f"error: {disk / 'store'}: No space left on device" in line and "--output" in line, line
+    assert list_tree(disk) == before
+
+
 # ---- every verb that writes ----------------------------------------------------
 
 WRITERS = {

@@ -1,9 +1,12 @@
 """Tables give the documents that the same records as JSON lines give."""
 
+import contextlib
 import csv
 import io
+import itertools
 import json
 import random
+import tracemalloc
 from typing import Any
 
 import pyarrow
@@ -12,6 +15,7 @@ import pytest
 
 from data import members
 from data.corpus import readers, sources
+from data.corpus.byte_files import open_bytes
 from data.corpus.record_texts import NOT_UTF8
 from tests.data.corpus.reading import json_lines, read_documents, write_file
 
@@ -262,3 +266,33 @@ def test_a_file_that_is_cut_off_is_an_error(tmp_path, suffix):
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=r"broken or cut off|is not the file|empty"):
             read_documents(path)
+
+
+def test_a_bomb_of_zstandard_is_unpacked_a_little_at_a_time(tmp_path):
+    zstandard = pytest.importorskip("zstandard")
+    packer = zstandard.ZstdCompressor(level=1).compressobj()
+    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(128)) + packer.flush()
+    (tmp_path / "a.zst").write_bytes(packed)
+    assert len(packed) < 20_000
+    tracemalloc.start()
+    with contextlib.ExitStack() as stack:
+        file, _ = open_bytes(str(tmp_path / "a.zst"), stack)
+        assert sum(map(len, iter(lambda: file.read(1 << 20), b""))) == 128 << 20
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 48 << 20
+
+
+def test_a_bomb_of_parquet_is_copied_a_few_rows_at_a_time(tmp_path):
+    """One text of 4 MiB, which each of 256 rows names: 1 GiB of a file of less than 1 kB."""
+    index = pyarrow.array([0] * 256, pyarrow.int32())
+    column = pyarrow.DictionaryArray.from_arrays(index, pyarrow.array(["x" * (4 << 20)]))
+    options: dict[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
+    path = write_parquet(tmp_path / "a.parquet", pyarrow.table({"text": column}), **options)
+    assert (tmp_path / "a.parquet").stat().st_size < 1000
+    tracemalloc.start()
+    rows = itertools.islice(readers.read_file(path, "parquet", 0, None, "text"), 40)
+    assert [len(row.raw) for row in rows] == [4 << 20] * 40
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 256 << 20
