@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pretrain.api.pictures import Picture, draw_attention, draw_curves
     from pretrain.api.predicting import Predictor, predict
     from pretrain.api.preparing import prepare
+    from pretrain.api.scoring import score
     from pretrain.api.sweeping import SweepResult, sweep
     from pretrain.api.training import RunResult, train
 
@@ -43,6 +44,7 @@ FILES = {
     "pictures": ("Picture", "draw_attention", "draw_curves"),
     "predicting": ("Predictor", "predict"),
     "preparing": ("prepare",),
+    "scoring": ("score",),
     "sweeping": ("SweepResult", "sweep"),
     "training": ("RunResult", "train"),
 }
@@ -65,6 +67,7 @@ __all__ = [
     "predict",
     "prepare",
     "push",
+    "score",
     "sweep",
     "train",
 ]

@@ -169,7 +169,7 @@ class Predictor:
             [texts] if isinstance(texts, (str, Mapping)) else [*texts]  # one text is no list
         )
         places = [f"text {number}" for number in range(1, len(several) + 1)]
-        records = [_make_record(value, place) for value, place in zip(several, places, strict=True)]
+        records = [make_record(value, place) for value, place in zip(several, places, strict=True)]
         read = [
             self.read_record(record, place) for record, place in zip(records, places, strict=True)
         ]
@@ -198,7 +198,7 @@ def predict(options: PredictOptions) -> list[dict[str, Any]]:
     return Predictor(**given)(options.texts)
 
 
-def _make_record(given: Any, place: str) -> Mapping[str, Any]:
+def make_record(given: Any, place: str) -> Mapping[str, Any]:
     """Return the record of a text, or a record as it is. Raises ValueError for anything else."""
     if isinstance(given, str):
         return {"text": given}

@@ -33,6 +33,7 @@ GROUPS = {
     },
     "Use": {
         "evaluate": "score a checkpoint on the whole held-out part",
+        "score": "score texts and minimal pairs by their probability",
         "predict": "fill masks, generate text or predict labels",
         "compose": "continue a piece of music, as MIDI and as a piano roll",
         "glue": "make the GLUE table of fine-tuned runs, and a submission",
@@ -60,7 +61,7 @@ WITHOUT_JAX = (
 )
 # Without `--output` these print their result, so they end when nobody can read it. The others write
 # files, and go on without what they print (pretrain/host/lost_output.py).
-PRINTING = ("inspect", "describe", "plan", "evaluate", "predict", "doctor")
+PRINTING = ("inspect", "describe", "plan", "evaluate", "score", "predict", "doctor")
 
 
 def format_help() -> str:

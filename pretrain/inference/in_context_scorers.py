@@ -1,4 +1,4 @@
-"""Scorers of in-context tasks: log probabilities of choices after a prompt, on a run's mesh.
+"""Scorers of texts: log probabilities of their tokens, on a run's mesh.
 
 B rows   L row length   M input length   T scored tokens   D width   V vocabulary
 """
@@ -23,18 +23,19 @@ from pretrain.mesh.gradient_exchange import cast_params
 from pretrain.mesh.sharding import make_batch_sharding, make_gather, make_replicated_sharding
 from pretrain.workdir.trained import Trained
 
-ScoredRow = tuple[list[int], list[int]]  # (ids that are read, ids that are scored)
+# Of a row: ids that are read, positions that predict (masked models alone), ids that are scored.
+ScoredRow = tuple[list[int], ...]
 # (log probability, whether every token is the likeliest, number of tokens) of a choice
 Score = tuple[float, bool, int]
 
 
 class Scorer:
-    """The base of both kinds of scorers: rows of one shape at a time through the model."""
+    """The base of all kinds of scorers: rows of one shape at a time through the model."""
 
     # Methods of the subclasses.
     compute_states: Callable[..., Any]
     make_rows: Callable[[str, str, Sequence[str]], tuple[list[ScoredRow], bool]]
-    get_shape: Callable[[ScoredRow], tuple[int, int]]
+    get_shape: Callable[[ScoredRow], tuple[int, int]]  # (L, T) of a padded row
     make_arrays: Callable[[Sequence[ScoredRow], int, int], tuple[np.ndarray, ...]]
 
     def __init__(self, trained: Trained, mesh: Mesh, hooks: Mapping[str, Any]) -> None:
@@ -46,7 +47,7 @@ class Scorer:
         self.longest: Any = config.length
         self.modes = list_modes(trained.run.data.objective, trained.vocabulary)
         score = partial(
-            _compute_scores, model, self.compute_states, trained.run.train.compute_dtype, gather
+            _score_tokens, model, self.compute_states, trained.run.train.compute_dtype, gather
         )
         self.compute_scores = jax.jit(score, out_shardings=make_replicated_sharding(mesh))
 
@@ -57,15 +58,27 @@ class Scorer:
 
     def __call__(self, rows: Sequence[ScoredRow], batch_size: int) -> list[Score]:
         """Return the scores of rows that `make_rows` has made."""
+        return [
+            (float(log_p_T.sum()), bool(likeliest_T.all()), len(log_p_T))
+            for log_p_T, likeliest_T in self.score_tokens(rows, batch_size)
+        ]
+
+    def score_tokens(
+        self, rows: Sequence[ScoredRow], batch_size: int
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return (log probabilities, whether each is the likeliest token) of scored tokens, [T]."""
         scores: list[Any] = [None] * len(rows)
         for batch in batching.make_batches([self.get_shape(row) for row in rows], batch_size):
             arrays = self.make_arrays([rows[i] for i in batch], *self.get_shape(rows[batch[0]]))
-            loss_B, correct_B = jax.device_get(
+            log_p_BT, likeliest_BT = jax.device_get(
                 self.compute_scores(self.params, *(self._place_rows(array) for array in arrays))
             )
-            for index, loss, correct in zip(batch, loss_B.tolist(), correct_B.tolist()):
+            for b, index in enumerate(batch):
                 count = len(rows[index][-1])
-                scores[index] = (-loss, round(correct) == count, count)
+                scores[index] = (
+                    log_p_BT[b, :count].astype(np.float64),
+                    likeliest_BT[b, :count],
+                )
         return scores
 
     def _place_rows(self, array: np.ndarray) -> jax.Array:
@@ -78,7 +91,7 @@ class Scorer:
         )
 
 
-def _compute_scores(
+def _score_tokens(
     model: Any,
     states: Callable[..., jax.Array],
     compute_dtype: str,
@@ -86,8 +99,8 @@ def _compute_scores(
     params: Any,
     *arrays: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the loss sum and the number of correct predictions of each row, float32 [B] each."""
-    *inputs, targets_BT, weights_BT = arrays
+    """Return log probabilities, float32 [B, T], and whether no token is likelier, bool [B, T]."""
+    *inputs, targets_BT = arrays
     compute_params = cast_params(params, compute_dtype)
     hidden_BTD = states(partial(model.apply, {"params": compute_params}), *inputs, targets_BT)
     logits_BTV = model.apply(
@@ -95,9 +108,8 @@ def _compute_scores(
     )
     logits_BTV = logits_BTV.astype(jnp.float32)
     target_logits_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]
-    loss_BT = jax.nn.logsumexp(logits_BTV, axis=-1) - target_logits_BT
-    correct_BT = (jnp.argmax(logits_BTV, axis=-1) == targets_BT).astype(jnp.float32)
-    return (loss_BT * weights_BT).sum(axis=1), (correct_BT * weights_BT).sum(axis=1)
+    log_p_BT = target_logits_BT - jax.nn.logsumexp(logits_BTV, axis=-1)
+    return log_p_BT, jnp.argmax(logits_BTV, axis=-1) == targets_BT
 
 
 class DecoderScorer(Scorer):
@@ -154,13 +166,13 @@ class DecoderScorer(Scorer):
         return min(L, self.longest or L), batching.round_up_to_power(len(scored))
 
     def make_arrays(self, rows: Sequence[ScoredRow], L: int, T: int) -> tuple[np.ndarray, ...]:
-        """Return ids [B, L], the positions [B, T] that predict, targets [B, T], weights [B, T]."""
+        """Return ids [B, L], the positions [B, T] that predict, and targets [B, T]."""
         B = batching.round_up_to_power(len(rows))
         tokens_BL, positions_BT = np.zeros((B, L), np.int32), np.zeros((B, T), np.int32)
         for b, (read, scored) in enumerate(rows):
             tokens_BL[b, : len(read)] = read
             positions_BT[b, : len(scored)] = np.arange(len(read) - len(scored), len(read))
-        return tokens_BL, positions_BT, *_pad_targets([scored for _, scored in rows], B, T)
+        return tokens_BL, positions_BT, pad_targets([scored for _, scored in rows], B, T)
 
 
 class EncoderDecoderScorer(Scorer):
@@ -204,7 +216,7 @@ class EncoderDecoderScorer(Scorer):
         return min(batching.pad_length(len(read)), longest), batching.round_up_to_power(len(scored))
 
     def make_arrays(self, rows: Sequence[ScoredRow], M: int, T: int) -> tuple[np.ndarray, ...]:
-        """Return inputs [B, M], their mask [B, M], targets [B, T] and weights [B, T]."""
+        """Return inputs [B, M], their mask [B, M] and targets [B, T]."""
         B = batching.round_up_to_power(len(rows))
         pad: Any = self.vocabulary.pad
         inputs_BM, valid_BM = np.full((B, M), pad, np.int32), np.zeros((B, M), bool)
@@ -212,7 +224,7 @@ class EncoderDecoderScorer(Scorer):
             inputs_BM[b, : len(read)] = read
             valid_BM[b, : len(read)] = True
         valid_BM[len(rows) :, 0] = True
-        return inputs_BM, valid_BM, *_pad_targets([scored for _, scored in rows], B, T)
+        return inputs_BM, valid_BM, pad_targets([scored for _, scored in rows], B, T)
 
 
 # {objective that trained the model: its scorer}
@@ -228,13 +240,12 @@ def _count_shared(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
 
 
-def _pad_targets(rows: Sequence[Sequence[int]], B: int, T: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return scored ids as targets int32 [B, T] and weights float32 [B, T]."""
-    targets_BT, weights_BT = np.zeros((B, T), np.int32), np.zeros((B, T), np.float32)
+def pad_targets(rows: Sequence[Sequence[int]], B: int, T: int) -> np.ndarray:
+    """Return scored ids as int32 [B, T], padded with 0."""
+    targets_BT = np.zeros((B, T), np.int32)
     for b, row in enumerate(rows):
         targets_BT[b, : len(row)] = row
-        weights_BT[b, : len(row)] = 1
-    return targets_BT, weights_BT
+    return targets_BT
 
 
 def make_scorer(trained: Trained, mesh: Mesh, attention: list[str]) -> Scorer:
