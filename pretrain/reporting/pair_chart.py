@@ -8,8 +8,8 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 
-from pretrain.evaluation.minimal_pairs import ALL, PairCount
 from pretrain.host.terminal import escape
+from pretrain.inference.scoring.pairs import ALL, PairCount
 
 ROW_INCHES = 0.28
 MAX_GROUPS = 200  # bars of a chart

@@ -1,0 +1,1 @@
+"""Scores of texts: how probable a model finds them."""
