@@ -202,7 +202,7 @@ def report_pairs(
 
     counts = minimal_pairs.count_pairs(pairs, scores)
     if args.picture:
-        from pretrain.reporting.pair_chart import draw_pair_chart
+        from pretrain.inference.scoring.pair_chart import draw_pair_chart
 
         title = f"{pathlib.Path(args.workdir).name}, {named}"
         with replace_file(args.picture) as new:
