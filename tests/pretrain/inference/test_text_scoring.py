@@ -76,13 +76,19 @@ def score(scorer, texts=TEXTS):
     return scorer([Text(f"text {i}", text) for i, text in enumerate(texts)])
 
 
-def apply_model(scorer, *arguments, **options):
-    """Return the log probabilities [L, V] of one row, by log-softmax in NumPy."""
+def apply_model(scorer, *arguments):
+    """Return the log probabilities [B, L, V] of rows, by log-softmax in NumPy."""
     model = build(scorer.trained.run.model)
-    rows = [argument if argument is None else jnp.asarray([argument]) for argument in arguments]
-    found = model.apply({"params": scorer.trained.params}, *rows, **options)
-    logits_LV = np.asarray(found[0] if isinstance(found, tuple) else found, np.float64)[0]
-    return logits_LV - np.log(np.exp(logits_LV).sum(-1, keepdims=True))
+    apply = jax.jit(lambda params, *rows: model.apply({"params": params}, *rows))
+    found = apply(scorer.trained.params, *map(jnp.asarray, arguments))
+    logits_BLV = np.asarray(found[0] if isinstance(found, tuple) else found, np.float64)
+    return logits_BLV - np.log(np.exp(logits_BLV).sum(-1, keepdims=True))
+
+
+def find_masked(scorer, ids, copies, places):
+    """Return the log probability of each masked token in its own copy of a row."""
+    log_p_BLV = apply_model(scorer, copies, np.ones((len(copies), len(ids)), bool))
+    return [log_p_BLV[b, i, ids[i]] for b, i in enumerate(places)]
 
 
 def encode(scorer, text, specials):
@@ -94,12 +100,11 @@ def encode(scorer, text, specials):
 def test_a_masked_token_has_the_probability_of_its_own_copy(make_scorer):
     scorer = make_scorer("bert")
     for text, found in zip(TEXTS, score(scorer), strict=True):
-        row, expected = encode(scorer, text, True), []
-        for i in range(1, len(row.ids) - 1):
-            copy = [*row.ids]
-            copy[i] = scorer.vocabulary.mask
-            log_p_LV = apply_model(scorer, copy, [True] * len(copy))
-            expected.append(log_p_LV[i, row.ids[i]])
+        ids = encode(scorer, text, True).ids
+        places = range(1, len(ids) - 1)
+        copies = np.array([ids] * len(places))
+        copies[np.arange(len(places)), places] = scorer.vocabulary.mask
+        expected = find_masked(scorer, ids, copies, places)
         np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
         assert found.total == pytest.approx(sum(expected), abs=1e-4)
         bits = -sum(expected) / math.log(2) / len(text.encode())
@@ -111,11 +116,15 @@ def test_within_a_word_the_later_tokens_are_masked_too(make_scorer):
     text = "the foxreaders jumping"
     row = encode(scorer, text, True)
     assert len(row.ids) - 2 > 2 * 3  # words of several tokens
-    (found,), expected = score(scorer, [text]), []
-    for i in range(1, len(row.ids) - 1):
-        hidden = [j for j in range(i, len(row.ids) - 1) if row.word_ids[j] == row.word_ids[i]]
-        copy = [scorer.vocabulary.mask if j in hidden else id for j, id in enumerate(row.ids)]
-        expected.append(apply_model(scorer, copy, [True] * len(copy))[i, row.ids[i]])
+    (found,), places = score(scorer, [text]), range(1, len(row.ids) - 1)
+    copies = [
+        [
+            scorer.vocabulary.mask if j >= i and row.word_ids[j] == row.word_ids[i] else token
+            for j, token in enumerate(row.ids)
+        ]
+        for i in places
+    ]
+    expected = find_masked(scorer, row.ids, copies, places)
     np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
     (alone,) = score(make_scorer("bert"), [text])
     assert np.abs(found.log_probabilities - alone.log_probabilities).max() > 1e-3
@@ -125,7 +134,7 @@ def test_a_decoder_reads_the_end_of_a_text_first(make_scorer):
     scorer = make_scorer("gpt2")
     for text, found in zip(TEXTS, score(scorer), strict=True):
         ids = encode(scorer, text, False).ids
-        log_p_LV = apply_model(scorer, [scorer.vocabulary.eos, *ids[:-1]])
+        (log_p_LV,) = apply_model(scorer, [[scorer.vocabulary.eos, *ids[:-1]]])
         expected = [log_p_LV[i, token] for i, token in enumerate(ids)]
         np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
 
@@ -133,15 +142,21 @@ def test_a_decoder_reads_the_end_of_a_text_first(make_scorer):
 def test_a_hybrid_predicts_a_masked_token_one_position_early(make_scorer):
     scorer = make_scorer("hybrid", "masked")
     eos, mask = scorer.vocabulary.eos, scorer.vocabulary.mask
+    model, variables = build(GPT2), {"params": scorer.trained.params}
+
+    @jax.jit
+    def compute_logits(rows, before):
+        states = model.apply(variables, rows, masked_positions=before, method="compute_states")
+        return model.apply(variables, states, method="compute_logits")
+
     for text, found in zip(TEXTS, score(scorer), strict=True):
-        row, expected = [eos, *encode(scorer, text, False).ids, eos], []
-        for i in range(1, len(row) - 1):
-            copy = [mask if j == i else token for j, token in enumerate(row)]
-            model, variables = build(GPT2), {"params": scorer.trained.params}
-            ids, before = jnp.asarray([copy]), jnp.asarray([[i - 1]])
-            states = model.apply(variables, ids, masked_positions=before, method="compute_states")
-            logits_V = np.asarray(model.apply(variables, states, method="compute_logits"))[0, 0]
-            expected.append(logits_V[row[i]] - np.log(np.exp(logits_V.astype(float)).sum()))
+        row = [eos, *encode(scorer, text, False).ids, eos]
+        places = np.arange(1, len(row) - 1)
+        copies = np.array([row] * len(places))
+        copies[np.arange(len(places)), places] = mask
+        logits_BV = np.asarray(compute_logits(copies, places[:, None] - 1), np.float64)[:, 0]
+        log_p_BV = logits_BV - np.log(np.exp(logits_BV).sum(-1, keepdims=True))
+        expected = log_p_BV[np.arange(len(places)), np.array(row)[places]]
         np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
     assert make_scorer("hybrid").way == "likelihood"
 
@@ -151,7 +166,7 @@ def test_the_decoder_of_an_encoder_decoder_writes_the_text_and_its_end(make_scor
     (found,) = score(scorer, [TEXTS[1]])
     end = scorer.vocabulary.eos
     target = [*encode(scorer, TEXTS[1], False).ids, end]
-    log_p_LV = apply_model(scorer, [end], [True], target)
+    (log_p_LV,) = apply_model(scorer, [[end]], [[True]], [target])
     expected = [log_p_LV[i, token] for i, token in enumerate(target)]
     np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
 
