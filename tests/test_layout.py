@@ -395,7 +395,7 @@ NAMING = {
     },  # how a gap is written
     # the form of a prompt for a model that continues texts, or fills gaps.
     "pretrain/inference/in_context_scorers.py": {"causal_lm", "prefix_lm", "span_corruption"},
-    "pretrain/inference/scoring/texts.py": {"masked_next_token"},  # masks of a hybrid
+    "pretrain/inference/scoring/text_scoring.py": {"masked_next_token"},  # masks of a hybrid
 }
 
 

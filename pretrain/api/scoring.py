@@ -13,8 +13,8 @@ from pretrain.settings.arguments import PathText
 from pretrain.settings.verb_options import Group, option, takes
 
 if TYPE_CHECKING:
-    from pretrain.inference.scoring.pairs import MinimalPair
-    from pretrain.inference.scoring.texts import Text, TextScore, TextScorer
+    from pretrain.inference.scoring.minimal_pairs import MinimalPair
+    from pretrain.inference.scoring.text_scoring import Text, TextScore, TextScorer
     from pretrain.workdir.trained import Trained
 
 PAIRS = Group("minimal pairs (fields good and bad, or sentence_good and sentence_bad)")
@@ -115,7 +115,7 @@ def make_requests(
     Raises:
       ValueError: a record is of the other kind, or has no text; begins with its place.
     """
-    from pretrain.inference.scoring.pairs import MinimalPair, find_fields, make_pair
+    from pretrain.inference.scoring.minimal_pairs import MinimalPair, find_fields, make_pair
 
     requests: list[Any] = []
     for place, record in records:
@@ -132,7 +132,7 @@ def make_requests(
 def make_text(record: Mapping[str, Any], place: str) -> Text:
     """Return the text of a record, with its span. Raises ValueError for a span outside of it."""
     from pretrain.inference.record_files import get_text
-    from pretrain.inference.scoring.texts import Text
+    from pretrain.inference.scoring.text_scoring import Text
 
     text, span = get_text(record, place), record.get("span")
     if span is None:
@@ -152,7 +152,7 @@ def open_scorer(options: ScorerOptions) -> TextScorer:
       ValueError: the model does not score texts, or parameters are not finite.
     """
     from pretrain.inference.random_head import check_head
-    from pretrain.inference.scoring.texts import TextScorer
+    from pretrain.inference.scoring.text_scoring import TextScorer
     from pretrain.workdir.trained import check_finite_params, open_placed
 
     trained, mesh = open_placed(*find_checkpoint(options.model, options.step, options.parameters))
@@ -167,7 +167,7 @@ def score_requests(
     scorer: TextScorer, requests: Sequence[Text] | Sequence[MinimalPair]
 ) -> list[dict[str, Any]]:
     """Return the result of each text or pair, see `score`."""
-    from pretrain.inference.scoring.pairs import MinimalPair
+    from pretrain.inference.scoring.minimal_pairs import MinimalPair
 
     found = iter([describe_score(score) for score in scorer(list_texts(requests))])
     results = []
@@ -184,7 +184,7 @@ def score_requests(
 
 def list_texts(requests: Sequence[Text] | Sequence[MinimalPair]) -> list[Text]:
     """Return the texts of requests, two of each pair."""
-    from pretrain.inference.scoring.pairs import MinimalPair
+    from pretrain.inference.scoring.minimal_pairs import MinimalPair
 
     return [
         text

@@ -33,8 +33,8 @@ from pretrain.processes import processes
 from pretrain.settings.verb_options import add_options, read_options
 
 if TYPE_CHECKING:
-    from pretrain.inference.scoring.pairs import MinimalPair
-    from pretrain.inference.scoring.texts import Text, TextScorer
+    from pretrain.inference.scoring.minimal_pairs import MinimalPair
+    from pretrain.inference.scoring.text_scoring import Text, TextScorer
 
 CHUNK = 1024  # texts or pairs whose rows are in memory at once
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     check_arguments(args)
     records = list(read_records(args))
     requests = make_requests(records, options)
-    from pretrain.inference.scoring.pairs import MinimalPair
+    from pretrain.inference.scoring.minimal_pairs import MinimalPair
 
     is_paired = isinstance(requests[0], MinimalPair)
     if args.picture and not is_paired:
@@ -198,7 +198,7 @@ def report_pairs(
     named: str,
 ) -> None:
     """Print the accuracies on minimal pairs, and draw them with --picture."""
-    from pretrain.inference.scoring import pairs as minimal_pairs
+    from pretrain.inference.scoring import minimal_pairs
 
     counts = minimal_pairs.count_pairs(pairs, scores)
     if args.picture:
@@ -224,7 +224,7 @@ def report_texts(
     named: str,
 ) -> None:
     """Print the sums of all texts, and without --output the score of each."""
-    from pretrain.inference.scoring.texts import count_bits_per_byte
+    from pretrain.inference.scoring.text_scoring import count_bits_per_byte
 
     total = math.fsum(score.log_probability for score in scores)
     tokens = sum(score.tokens for score in scores)

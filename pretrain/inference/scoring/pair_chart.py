@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping
 
 from pretrain.host.terminal import escape
-from pretrain.inference.scoring.pairs import ALL, PairCount
+from pretrain.inference.scoring.minimal_pairs import ALL, PairCount
 
 ROW_INCHES = 0.28
 MAX_GROUPS = 200  # bars of a chart

@@ -22,8 +22,8 @@ from pretrain.api.scoring import ScorerOptions, make_requests, score_requests
 from pretrain.config import Mesh
 from pretrain.convert import find_model_type
 from pretrain.convert.tokenizer import build_tokenizer
-from pretrain.inference.scoring.pairs import ALL, count_pairs
-from pretrain.inference.scoring.texts import Text, TextScorer
+from pretrain.inference.scoring.minimal_pairs import ALL, count_pairs
+from pretrain.inference.scoring.text_scoring import Text, TextScorer
 from pretrain.mesh.sharding import make_mesh
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.workdirs import make_trained, write_json_lines

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pretrain.inference.record_files import check_characters
-from pretrain.inference.scoring.texts import Text
+from pretrain.inference.scoring.text_scoring import Text
 
 # Fields of the two texts that are known, and of what groups them, the first that a record has.
 FIELDS = (("good", "bad"), ("sentence_good", "sentence_bad"))

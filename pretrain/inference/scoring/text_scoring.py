@@ -29,7 +29,7 @@ from pretrain.families import find_family
 from pretrain.inference.batching import quote_text
 from pretrain.inference.in_context_scorers import SCORERS, DecoderScorer, ScoredRow, Scorer
 from pretrain.inference.length_notice import LengthNotice
-from pretrain.inference.scoring.masked import MaskedNextScorer, MaskedScorer
+from pretrain.inference.scoring.masked_scorers import MaskedNextScorer, MaskedScorer
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.workdir.trained import Trained
 
