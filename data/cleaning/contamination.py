@@ -137,6 +137,6 @@ def _cut_block(block: list[str]) -> Iterator[str]:
 def _load_array(path: Any) -> np.ndarray:
     """Load an array, without a copy where the file is on this machine."""
     if isinstance(path, pathlib.Path):
-        return np.load(path, mmap_mode="r")
+        return np.load(path, mmap_mode="r", allow_pickle=False)
     with path.open("rb") as file:  # of a bucket
-        return np.load(file)
+        return np.load(file, allow_pickle=False)

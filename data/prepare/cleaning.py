@@ -166,7 +166,7 @@ def open_cleaner(folder: Any, job: Job) -> JobCleaner:
     path = folder / "drops" / f"{name_job(job)}.npy"
     decisions = np.zeros((0, DROP_COLUMNS), DROP_DTYPE)
     if path.exists():
-        decisions = np.load(io.BytesIO(path.read_bytes()))
+        decisions = np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
     text = (folder / SETTINGS_FILE).read_text()
     return JobCleaner(_load_once(folder, text), decisions, job.source)
 
@@ -184,7 +184,7 @@ def scan_job(job: Job, cleaning: Any) -> ScannedJob:
     loaded = _load_once(cleaning, text)
     saved = find_result_path(job.chunks, f"scan {loaded.below[job.source]}")
     if saved is not None and saved.exists():
-        with np.load(io.BytesIO(saved.read_bytes())) as arrays:
+        with np.load(io.BytesIO(saved.read_bytes()), allow_pickle=False) as arrays:
             report = JobReport.from_json(arrays["report"].tobytes())
             return ScannedJob(report, *(arrays[name] for name in ScannedJob._fields[1:]))
     scanned = _scan_documents(job, loaded)

@@ -149,6 +149,13 @@ def test_merges_of_a_front_matter_are_not_made():
     assert layout.choose_files("p", ["a.txt"], readme, "", "train", ENDS) == ["a.txt"]
 
 
+def test_a_tag_of_python_in_a_front_matter_makes_nothing(tmp_path):
+    harm = tmp_path / "harm"
+    readme = f"---\na: !!python/object/apply:os.mkdir [{harm}]\n---\n".encode()
+    assert layout.choose_files("p", ["a.txt"], readme, "", "train", ENDS) == ["a.txt"]
+    assert not harm.exists()
+
+
 # ---- the store ---------------------------------------------------------------
 
 
