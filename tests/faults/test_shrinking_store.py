@@ -28,7 +28,9 @@ def small(tmp_path):
 
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("verb", [(), ("local", "2")], ids=["alone", "two processes"])
-def test_a_run_ends_with_a_line_and_saves(small, tmp_path, record_property, verb):
+def test_a_run_ends_with_a_line_and_saves(request, small, tmp_path, record_property, verb):
+    if verb:
+        request.getfixturevalue("whole")
     path, _, folder = small
     tokens, workdir = folder / "train" / "tokens.bin", tmp_path / "run"
     content = tokens.read_bytes()

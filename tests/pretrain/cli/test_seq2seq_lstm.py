@@ -55,6 +55,7 @@ def start(store, folder, **model):
 
 
 @pytest.mark.more
+@pytest.mark.usefixtures("whole")  # test_meshes_and_kills.py kills others like it
 def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     check_killed_run(make_run(store), tmp_path)
 

@@ -207,6 +207,7 @@ def test_a_teacher_stays_and_a_student_is_the_same_on_a_mesh(store):
 
 
 @pytest.mark.more
+@pytest.mark.usefixtures("whole")  # test_meshes_and_kills.py kills others like it
 def test_a_run_that_is_killed_ends_with_the_same_bits(store, tmp_path):
     run, params = make_run(store), start_teacher(tmp_path / "teacher", store)
     (tmp_path / "student.json").write_text(to_json(run))
