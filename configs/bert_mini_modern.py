@@ -1,8 +1,8 @@
-"""BERT-mini in the shape of ModernBERT, by Muon: rows of 16, then of 64.
+"""BERT-mini in ModernBERT's shape, by Muon.
 
 ModernBERT's shape (Warner et al. 2024) at BERT-mini's size, Muon (Jordan et al. 2024), and two
 phases of one command: short rows at a constant rate, then rows of 64 and the decay, with the tokens
-a step of bert_mini and bert_mini_64.
+tokens a step of bert_mini and bert_mini_64.
 
     python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192
     python -m pretrain train bert_mini_modern --workdir runs/bert_mini_modern

@@ -43,7 +43,7 @@ NAME = "modern_recipe"
 LONG = bert_mini_modern.config().phases[1].overrides
 
 
-class Recipe(NamedTuple):
+class ShapedRecipe(NamedTuple):
     """A combination of the table.
 
     Attributes:
@@ -60,10 +60,10 @@ class Recipe(NamedTuple):
 
 
 RECIPES = {
-    "bert_adamw": Recipe("BERT, AdamW", "bert_mini", "adamw", 5e-4),
-    "bert_muon": Recipe("BERT, Muon", "bert_mini", "muon", 2e-3),
-    "modern_adamw": Recipe("ModernBERT, AdamW", "bert_mini_modern", "adamw", 5e-4),
-    "modern_muon": Recipe("ModernBERT, Muon", "bert_mini_modern", "muon", 2e-3),
+    "bert_adamw": ShapedRecipe("BERT, AdamW", "bert_mini", "adamw", 5e-4),
+    "bert_muon": ShapedRecipe("BERT, Muon", "bert_mini", "muon", 2e-3),
+    "modern_adamw": ShapedRecipe("ModernBERT, AdamW", "bert_mini_modern", "adamw", 5e-4),
+    "modern_muon": ShapedRecipe("ModernBERT, Muon", "bert_mini_modern", "muon", 2e-3),
 }
 REFERENCE = "bert_adamw"
 
