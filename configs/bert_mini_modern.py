@@ -2,7 +2,7 @@
 
 ModernBERT's shape (Warner et al. 2024) at BERT-mini's size, Muon (Jordan et al. 2024), and two
 phases of one command: short rows at a constant rate, then rows of 64 and the decay, with the tokens
-tokens a step of bert_mini and bert_mini_64.
+of bert_mini and bert_mini_64 a step.
 
     python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192
     python -m pretrain train bert_mini_modern --workdir runs/bert_mini_modern
