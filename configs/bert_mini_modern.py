@@ -6,6 +6,8 @@ of bert_mini and bert_mini_64 a step.
 
     python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192
     python -m pretrain train bert_mini_modern --workdir runs/bert_mini_modern
+
+Not run.
 """
 
 from data.config import Data

@@ -32,6 +32,8 @@ WRONG = {
     "papers.optimizers --corpora {empty} --folder {new} --optimizers sgd": "argument --optimizers: ",
     "papers.budgets --corpora {empty} --folder {new}": "--corpora: {empty}/books/train: no such file",
     "papers.budgets --corpora {empty} --folder {new} --first 15": "--first: 15 is not a multiple of 10",
+    "papers.modern_recipe --corpora {empty} --folder {new}": "--corpora: {empty}/books/train: no such file",
+    "speed.prepare_datasets --corpora {empty}": "--corpora: {empty}/books/train: no such file",
     "papers.seq2seq {empty} --work {new}": "corpus: {empty}/train.en: no such file",
     "papers.translate {empty} --work {new}": "corpus: {empty}/train.en: no such file",
     "papers.image_distillation --images {empty} --runs {new}": "--images: {empty}/train.npz: no such file",
