@@ -175,8 +175,8 @@ def score_requests(
         score = next(found)
         if isinstance(request, MinimalPair):
             other = next(found)
-            difference = score["log_probability"] - other["log_probability"]
-            facts = {"group": request.group, "right": difference > 0, "tie": difference == 0}
+            good, bad = score["log_probability"], other["log_probability"]
+            facts = {"group": request.group, "right": good > bad, "tie": good == bad}
             score = {"good": score, "bad": other, **facts}
         results.append(score)
     return results

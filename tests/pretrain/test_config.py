@@ -27,7 +27,7 @@ from pretrain.config import (
 )
 from pretrain.settings.fields import list_differences
 from pretrain.settings.overrides import ConfigError, format_type
-from tests.started import run_and_list_modules
+from tests.started import compare_start, run_and_list_modules
 from tests.test_layout import CONFIG_FIELDS
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -326,6 +326,7 @@ def test_a_misspelt_override_ends_the_command_before_jax_is_imported(root, tmp_p
     done, modules = run_and_list_modules(words, root, tmp_path)
     assert done.returncode == 2 and "did you mean 'depth'" in done.stderr
     assert "Traceback" not in done.stderr and len(modules) < 700
+    assert compare_start(words, root) < 3
     assert not pathlib.Path(root / "never").exists()
 
 

@@ -13,7 +13,7 @@ from pretrain.cli.field_pages import MARKER, format_index, format_page, group_se
 from pretrain.cli.generated_page import update_page
 from pretrain.config import CONFIGS, SECTION_CLASSES, list_names
 from pretrain.settings.overrides import ConfigError
-from tests.started import run_and_list_modules
+from tests.started import compare_start, run_and_list_modules
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "configuration.md"
 
@@ -54,6 +54,7 @@ def test_runs_of_images_count_images(config, parameters, giga_multiplies, capsys
 def test_configurations_are_listed_by_family_without_jax(root, tmp_path):
     done, modules = run_and_list_modules(["describe", "--list"], root, tmp_path)
     assert done.returncode == 0 and len(modules) < 600
+    assert compare_start(["describe", "--list"], root) < 4
     *groups, end = done.stdout.split("\n\n")
     listed = {group.splitlines()[0]: group.splitlines()[1:] for group in groups}
     names = {title: [line.split()[0] for line in lines] for title, lines in listed.items()}

@@ -17,7 +17,7 @@ from pretrain.cli.verbs import explain_disk_error, import_verb, parse_arguments
 from pretrain.reporting.curve_images import average_neighbours
 from pretrain.reporting.curves import extract_series, list_curves
 from pretrain.workdir.goodput import PHASES
-from tests.started import run_and_list_modules
+from tests.started import compare_start, run_and_list_modules
 
 SIZES = {"bert_base": 110_106_428, "t5_small": 60_506_624, "albert_base": 11_813_810}
 
@@ -144,6 +144,7 @@ def test_doctor(tmp_path, capsys):
 def test_help_names_every_verb_and_imports_little(root, tmp_path):
     done, modules = run_and_list_modules(["--help"], root, tmp_path)
     assert done.returncode == 0 and len(modules) < 170 and "numpy" not in modules
+    assert compare_start(["--help"], root) < 1
     output = done.stdout
     assert all(f"\n  {verb} " in output for verb in VERBS)
 

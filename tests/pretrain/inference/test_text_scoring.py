@@ -188,6 +188,7 @@ def test_a_model_of_equal_scores_is_never_right(make_scorer, kind):
     same = [{"good": "q z", "bad": "z q"}, {"good": "z q z", "bad": "q z q"}]
     pairs = make_requests([(f"line {i}", pair) for i, pair in enumerate(same)], ScorerOptions("it"))
     results = score_requests(scorer, pairs)
+    assert all(result["tie"] and not result["right"] for result in results)
     totals = [
         tuple(result[name]["log_probability"] for name in ("good", "bad")) for result in results
     ]
