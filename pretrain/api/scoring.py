@@ -40,7 +40,7 @@ class ScorerOptions(HeadOptions):
         choices=("float32", "bfloat16"),
     )
     batch_size: int = option(
-        "rows per batch; a row is a text, or a copy of it with one masked token (default: "
+        "rows per batch; a row is a text, or copies of it with one masked token each (default: "
         "%(default)s)",
         default=64,
         metavar="B",

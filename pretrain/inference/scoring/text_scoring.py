@@ -29,7 +29,11 @@ from pretrain.families import find_family
 from pretrain.inference.batching import quote_text
 from pretrain.inference.in_context_scorers import SCORERS, DecoderScorer, ScoredRow, Scorer
 from pretrain.inference.length_notice import LengthNotice
-from pretrain.inference.scoring.masked_scorers import MaskedNextScorer, MaskedScorer
+from pretrain.inference.scoring.masked_scorers import (
+    MaskedNextScorer,
+    MaskedScorer,
+    PackedMaskedScorer,
+)
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.workdir.trained import Trained
 
@@ -124,7 +128,8 @@ class TextScorer:
 
         Args:
           way: one of WAYS; None: the model's own.
-          batch_size: rows of a batch; a row has one masked token, or a whole text.
+          batch_size: rows of a batch; a row has a whole text, a copy of it with a masked token, or
+            several short copies.
           attention: a list to which a line is appended for each attention kernel that is chosen.
 
         Raises:
@@ -143,10 +148,14 @@ class TextScorer:
 
     def _find_scorer(self, trained: Trained) -> type[Scorer]:
         """Return the class of the scorer of rows."""
-        names = [part.name for part in split_objective(trained.run.data.objective).values()]
+        parts = split_objective(trained.run.data.objective).values()
+        names = [part.name for part in parts]
         if self.way == LIKELIHOOD:
             return next(SCORERS[name] for name in names if name in SCORERS)
-        return MaskedNextScorer if HYBRID in names else MaskedScorer
+        if HYBRID in names:
+            return MaskedNextScorer
+        packs = all("segment_ids" in part.describe_batch() for part in parts)
+        return PackedMaskedScorer if packs else MaskedScorer
 
     def __call__(self, texts: Sequence[Text]) -> list[TextScore]:
         """Return the score of each text.
@@ -173,7 +182,7 @@ class TextScorer:
     def _plan_text(self, text: Text) -> _Rows:
         """Return the rows that score a text."""
         encoding = self.scorer.tokenizer.encode(
-            text.text, add_special_tokens=type(self.scorer) is MaskedScorer
+            text.text, add_special_tokens=type(self.scorer) in (MaskedScorer, PackedMaskedScorer)
         )
         if all(encoding.special_tokens_mask):
             raise ValueError(f"{text.place}: there is no token in {quote_text(text.text)}")

@@ -22,8 +22,10 @@ from pretrain.api.scoring import ScorerOptions, make_requests, score_requests
 from pretrain.config import Mesh
 from pretrain.convert import find_model_type
 from pretrain.convert.tokenizer import build_tokenizer
+from pretrain.inference.scoring.masked_scorers import MaskedScorer
 from pretrain.inference.scoring.minimal_pairs import ALL, count_pairs
 from pretrain.inference.scoring.text_scoring import Text, TextScorer
+from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.mesh.sharding import make_mesh
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.workdirs import make_trained, write_json_lines
@@ -128,6 +130,28 @@ def test_within_a_word_the_later_tokens_are_masked_too(make_scorer):
     np.testing.assert_allclose(found.log_probabilities, expected, atol=1e-5)
     (alone,) = score(make_scorer("bert"), [text])
     assert np.abs(found.log_probabilities - alone.log_probabilities).max() > 1e-3
+
+
+def test_masked_copies_share_rows_and_have_the_same_scores(make_scorer, monkeypatch):
+    texts = [*TEXTS, SENTENCES[0], "fox"]
+    packed, plain = make_scorer("bert"), make_scorer("bert")
+    plain.scorer = MaskedScorer(plain.trained, plain.mesh, make_model_hooks(plain.mesh, []))
+    sizes = {}
+    for name, scorer in (("packed", packed), ("plain", plain)):
+        compute, sizes[name] = scorer.scorer.compute_scores, []
+
+        def count(params, tokens_BL, *rest, compute=compute, seen=sizes[name]):
+            seen.append(tokens_BL.shape)
+            return compute(params, tokens_BL, *rest)
+
+        monkeypatch.setattr(scorer.scorer, "compute_scores", count)
+    for shared, alone in zip(score(packed, texts), score(plain, texts), strict=True):
+        np.testing.assert_allclose(shared.log_probabilities, alone.log_probabilities, atol=1e-5)
+    rows, positions = (
+        {n: sum(f(s) for s in sizes[n]) for n in sizes} for f in (lambda s: s[0], math.prod)
+    )
+    assert rows["packed"] * 4 <= rows["plain"], sizes
+    assert positions["packed"] < 0.75 * positions["plain"], sizes
 
 
 def test_a_decoder_reads_the_end_of_a_text_first(make_scorer):
