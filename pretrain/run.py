@@ -35,6 +35,7 @@ from pretrain.settings.overrides import ConfigError
 
 check_fine_tuning = call_later("pretrain.families.fine_tuning:check_fine_tuning")
 check_images = call_later("pretrain.families.image_fit:check_images")
+check_score = call_later("pretrain.settings.scores:check_score")
 
 MAX_SIZE = 2**31 - 1  # of a dimension: XLA has indices of 32 bits
 
@@ -116,11 +117,8 @@ def validate_run(run: Run) -> None:
             f"checkpoint.best={run.checkpoint.best} needs the held-out part: set evaluate.every "
             "to a multiple of checkpoint.every"
         )
-    if run.checkpoint.best not in ("", "loss", *run.evaluate.metrics):
-        raise ConfigError(
-            f"checkpoint.best={run.checkpoint.best} is not measured: add it to evaluate.metrics, "
-            f"which are {run.evaluate.metrics}"
-        )
+    if run.checkpoint.best:
+        check_score(run.evaluate, run.checkpoint.best, f"checkpoint.best={run.checkpoint.best}")
     if run.evaluate.patience and not run.checkpoint.best:
         raise ConfigError(
             f"evaluate.patience={run.evaluate.patience} needs a metric to watch: set "

@@ -31,6 +31,7 @@ from pretrain.reporting.sweep_table import (
     read_outcome,
 )
 from pretrain.settings.overrides import ConfigError
+from pretrain.settings.scores import EMA_SCORE, check_score
 from pretrain.settings.sweep_options import SweepOptions
 from pretrain.settings.verb_options import takes
 from pretrain.workdir.check import explain_no_workdir, is_hugging_face_folder
@@ -118,6 +119,8 @@ def run_sweep(options: SweepOptions) -> SweepResult:
 def export_best(options: SweepOptions, result: SweepResult) -> None:
     """Export the best member, if that is asked and the sweep was not stopped.
 
+    A score of the moving average exports the average that has it.
+
     Raises ValueError if no member has finished with the score.
     """
     if not options.export or result.signal is not None:
@@ -127,7 +130,13 @@ def export_best(options: SweepOptions, result: SweepResult) -> None:
     from pretrain.api.exporting import export
 
     step = result.outcomes[os.path.basename(result.best)].scored_step
-    export(result.best, options.export, step=step, overwrite=options.overwrite)
+    export(
+        result.best,
+        options.export,
+        step=step,
+        parameters="ema" if result.metric.startswith(EMA_SCORE) else "raw",
+        overwrite=options.overwrite,
+    )
 
 
 def check_members(members: Mapping[str, list[str]], runs: Mapping[str, Run]) -> None:
@@ -159,11 +168,7 @@ def choose_metric(options: SweepOptions, runs: Mapping[str, Run]) -> str:
                 f"{name}: evaluate.every is 0, and members are compared by held-out "
                 "scores; set it, for example to train.steps"
             )
-        if metric not in ("loss", *run.evaluate.metrics):
-            raise ConfigError(
-                f"--metric {metric}: {name} does not measure it; add it to evaluate.metrics, which "
-                f"are {run.evaluate.metrics}, or compare by loss"
-            )
+        check_score(run.evaluate, metric, f"--metric {metric} of {name}")
     return metric
 
 

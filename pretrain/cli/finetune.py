@@ -59,5 +59,6 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     in_transformers = find_model_family(run.model).hugging_face is not None
-    print(format_seed_summary(args.workdir, workdirs, run.evaluate.metrics, in_transformers))
+    scores = dict.fromkeys(filter(None, (run.checkpoint.best, *run.evaluate.metrics)))
+    print(format_seed_summary(args.workdir, workdirs, [*scores], in_transformers))
     return 0

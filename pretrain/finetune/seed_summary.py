@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from data.corpus.json_lines import format_json
 from data.store.atomic import write_atomically
 from pretrain.host.command import PROGRAM
+from pretrain.settings.scores import EMA_SCORE
 from pretrain.workdir.retention import find_best_step
 from pretrain.workdir.workdir import Workdir
 
@@ -82,6 +83,7 @@ def format_seed_summary(
     have the scores that all runs have.
 
     Args:
+      metrics: the scores that are shown; the first one chooses the best checkpoint.
       in_transformers: whether Hugging Face transformers has such a model.
     """
     names = tuple(metrics) or ("loss",)
@@ -92,7 +94,7 @@ def format_seed_summary(
         values = ", ".join(
             # A checkpoint may be older than the command that names a metric.
             f"{name} {scores[name]:.4f}" if name in scores else f"{name} not measured"
-            for name in (*names, *task_names)
+            for name in dict.fromkeys((*names, *task_names))
         )
         lines.append(f"{workdir}: best by {names[0]} at step {step:,}, held out: {values}")
     if len(workdirs) > 1:
@@ -102,6 +104,7 @@ def format_seed_summary(
     assert number is not None, "`find_best_checkpoint` has found the score in each run"
     best_workdir = workdirs[number]
     arguments = f"--workdir {shlex.quote(best_workdir)} --step {outcomes[best_workdir][0]}"
+    arguments += " --parameters ema" * names[0].startswith(EMA_SCORE)
     return "\n".join(
         [
             *lines,

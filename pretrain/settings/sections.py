@@ -210,8 +210,8 @@ class Checkpoint:
     keep: int = 3  # Newest checkpoints to keep.
     keep_every: int = 0  # [steps] Also keep multiples of this; 0: none.
     # Also keep the checkpoint with the lowest loss or the highest metric of evaluate.metrics; '':
-    # none.
-    best: Literal["", "loss", Metric] = ""
+    # none. With `evaluate.ema`, ema/loss and so on choose by the scores of the moving average.
+    best: str = ""
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "every", "keep")

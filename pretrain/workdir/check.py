@@ -203,7 +203,7 @@ def _find_best_seed(folder: epath.Path) -> str | None:
         for name, run in runs.items()
         if isinstance(run, dict) and isinstance(run.get(metric), int | float)
     }
-    choose = min if metric == "loss" else max
+    choose = min if metric.removeprefix("ema/") == "loss" else max
     name = choose(values, key=lambda name: values[name], default=None)
     # The folder may have been moved after the scores were written.
     return None if name is None else f"{folder}/{os.path.basename(name.rstrip('/'))}"

@@ -61,11 +61,12 @@ def find_best_step(scores: Mapping[int, Scores], name: str) -> int | None:
 def find_cost(name: str, score: float) -> float:
     """Return a cost that is lower for a better score: a loss itself, or the negative of a metric.
 
-    The cost of a score that is not finite is infinite.
+    The cost of a score that is not finite is infinite. A score of the parameters' moving average,
+    `ema/NAME`, is better where NAME is.
     """
     if not math.isfinite(score):
         return math.inf
-    return score if name == "loss" else -score
+    return score if name.removeprefix("ema/") == "loss" else -score
 
 
 def read_pins(path: epath.Path) -> set[int]:

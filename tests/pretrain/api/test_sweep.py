@@ -140,6 +140,26 @@ def test_the_best_step_was_saved(tmp_path):
     assert (outcome.scored_step, outcome.scores) == (20, {"loss": 2.5})
 
 
+def test_the_best_by_the_average_is_exported_as_the_average(tmp_path, monkeypatch):
+    for seed, losses in enumerate(((1.0, 3.0), (2.0, 2.5))):
+        (tmp_path / f"seed={seed}").mkdir()
+        row = {"step": 4} | dict(zip(("heldout_loss", "heldout_ema/loss"), losses, strict=True))
+        (tmp_path / f"seed={seed}/metrics.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "sweep.json").write_text("{}")
+    exported = []
+    monkeypatch.setattr(
+        "pretrain.api.exporting.export", lambda *args, **options: exported.append((args, options))
+    )
+    average = ["train.ema_decay=0.9", "evaluate.ema=true", "train.steps=4"]
+    words = ["bert_tiny", str(tmp_path), [*average, "train.seed=0,1"]]
+    for metric in ("loss", "ema/loss"):
+        options = sweeping.SweepOptions(*words, jobs=0, metric=metric, export="hf")
+        sweeping.export_best(options, sweeping.run_sweep(options))
+    (raw, raw_options), (ema, ema_options) = exported
+    assert (raw[0], raw_options["parameters"]) == (str(tmp_path / "seed=0"), "raw")
+    assert (ema[0], ema_options["parameters"]) == (str(tmp_path / "seed=1"), "ema")
+
+
 @pytest.mark.more
 def test_a_stopped_sweep_resumes(store, tmp_path, root):
     folder = tmp_path / "sweep"
@@ -188,6 +208,10 @@ def test_a_stopped_sweep_resumes(store, tmp_path, root):
         (["optimizer.learning_rate=1e-3,0.001"], "are the same run"),
         (["evaluate.every=0,2"], "evaluate.every is 0"),
         (["train.seed=0,1", "--metric", "f1"], "--metric f1"),
+        (
+            ["train.seed=0,1", "--metric", "ema/loss"],
+            "--metric ema/loss of seed=0 is not measured: set evaluate.ema=true, or choose loss",
+        ),
         (["train.seed=0,1", "--jobs", "-1"], "--jobs -1"),
         (["train.seed=0,1", "data.store=/nowhere"], "/nowhere is not a token store"),
         (["train.seed=0,1", "--from", "/nowhere"], "--from: /nowhere"),

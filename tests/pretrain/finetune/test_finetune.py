@@ -530,7 +530,7 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
         (GOOD, GOOD, ["data.objective.class_weights=1,2,3"], "one for each of model.labels, which are x, y"),
         (GOOD, GOOD, ["evaluate.every=0"], "evaluate.every=0 disables the evaluation"),
         (GOOD, GOOD, ["evaluate.metrics=pearson"], "pearson is a metric of regression"),
-        (GOOD, GOOD, ["checkpoint.best=f1"], "checkpoint.best=f1 is not measured: add it to evaluate.metrics"),
+        (GOOD, GOOD, ["checkpoint.best=f1"], "checkpoint.best=f1 is not measured: add f1 to evaluate.metrics"),
     ],
 )  # fmt: skip
 def test_errors_are_reported_before_there_is_a_workdir(

@@ -29,3 +29,13 @@ def test_a_metric_that_a_resumed_run_adds_may_not_be_measured(tmp_path, monkeypa
         "w/seed-1": {"step": 9, "accuracy": 0.7, "macro_f1": 0.6},
     }
     assert scores["mean"] == {"accuracy": pytest.approx(0.6)}
+
+
+def test_the_best_by_the_average_is_used_as_the_average(tmp_path, monkeypatch):
+    outcomes = {"a": (3, {"ema/loss": 0.5, "loss": 0.6}), "b": (9, {"ema/loss": 0.4, "loss": 0.7})}
+    monkeypatch.setattr(
+        seed_summary, "find_best_checkpoint", lambda workdir, name: outcomes[workdir]
+    )
+    text = seed_summary.format_seed_summary(str(tmp_path), [*outcomes], ["ema/loss", "loss"])
+    assert "b: best by ema/loss at step 9, held out: ema/loss 0.4000, loss 0.7000\n" in text
+    assert "export --workdir b --step 9 --parameters ema --output FOLDER" in text

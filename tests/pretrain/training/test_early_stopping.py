@@ -33,6 +33,8 @@ def note_values(name, values, patience=2):
             4,
         ),  # of equal scores the newest, which is not an improvement
         ("f1", [0.1, 0.5, 0.4, 0.25], 0.5, 2),
+        ("ema/loss", [3.0, 2.0, 2.5, 2.25], 2.0, 2),
+        ("ema/f1", [0.1, 0.5, 0.4, 0.25], 0.5, 2),
         ("loss", [math.nan, 4.0, math.inf, math.nan], 4.0, 2),
     ],
 )

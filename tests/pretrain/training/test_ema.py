@@ -33,6 +33,7 @@ from pretrain.training.state import init_state
 from pretrain.workdir.metrics_file import read_metrics
 from pretrain.workdir.read_params import restore_params
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 DECAY = 0.25  # from the third update on: (1 + t) / (10 + t) is 2 / 11, then 3 / 12
 
@@ -183,6 +184,29 @@ def test_a_run_scores_both_and_compiles_once(trained, capsys):
             assert row[start + name] == pytest.approx(scores[name], rel=1e-6)
     assert f", ema/loss {found['ema']['loss']:.4g}" in printed
     assert sum(program._cache_size() for program in programs) == 1
+
+
+def test_the_best_checkpoint_can_be_the_averages(configs, tmp_path, capsys):
+    """Of three evaluated steps the newest stays, and the one with the average's lowest loss."""
+    run = tmp_path / "run"
+    words = [*WORDS, "train.steps=6", "train.stop_at_step=3", "optimizer.learning_rate=0.1"]
+    words += ["optimizer.warmup_steps=0", "evaluate.every=1", "evaluate.ema=true"]
+    words += ["checkpoint.keep=1", "checkpoint.best=ema/loss"]
+    assert main(["train", str(configs["bert"]), "--workdir", str(run), *words]) == 0
+    rows = {
+        row["step"]: row for row in read_metrics(run / "metrics.jsonl") if "heldout_loss" in row
+    }
+    best, best_raw = (
+        min(rows, key=lambda step: rows[step][key]) for key in ("heldout_ema/loss", "heldout_loss")
+    )
+    assert len({best, best_raw, 3}) == 3 and Workdir.open(run).list_steps() == [3, best]
+    capsys.readouterr()
+    asked = ["--workdir", str(run), "--step", str(best), "--parameters", "ema"]
+    assert main(["evaluate", *asked, "--json"]) == 0
+    loss = json.loads(capsys.readouterr().out.splitlines()[-1])["loss"]
+    assert loss == pytest.approx(rows[best]["heldout_ema/loss"], rel=1e-6)
+    assert main(["export", *asked, "--output", str(tmp_path / "hf")]) == 0
+    assert f"| loss | {loss:.5g} |" in (tmp_path / "hf" / "README.md").read_text()
 
 
 def test_both_have_a_curve(run, tmp_path):
