@@ -33,7 +33,7 @@ class DocumentFilter:
     def find_reason(self, raw: bytes, values: Sequence[str | None]) -> int | None:
         """Return the number of the reason to drop a document, None to keep it.
 
-        values: the text of each field that the conditions read, None where a record lacks it.
+        values: the text of each field of `list_fields`, None where a record lacks it.
         """
         settings, number = self.settings, self._after_conditions
         if self.conditions:

@@ -55,6 +55,7 @@ class CleaningSettings:
       decontaminate: test sets, files of text or of JSON lines, or `held-out`.
       decontaminate_words: words in a row that a training document must not share with a test set;
         None: 13.
+      count_values: fields of which the store records how many documents have which value.
     """
 
     normalize: str | None = None
@@ -67,6 +68,7 @@ class CleaningSettings:
     near_threshold: float | None = None
     decontaminate: tuple[str, ...] = ()
     decontaminate_words: int | None = None
+    count_values: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise ValueError for a bad setting, FileNotFoundError for a missing test set."""
@@ -98,6 +100,10 @@ class CleaningSettings:
                 "--decontaminate-words needs --decontaminate, which names the test sets"
             )
         self.list_conditions()
+        if len(set(self.count_values)) < len(self.count_values):
+            raise ValueError(
+                f"--count-values: a field is named twice: {' '.join(self.count_values)}"
+            )
         self._check_test_sets()
 
     def _check_test_sets(self) -> None:
@@ -124,8 +130,9 @@ class CleaningSettings:
         ]
 
     def list_fields(self) -> tuple[str, ...]:
-        """Return the names of the fields that the conditions read."""
-        return tuple(dict.fromkeys(condition.field for condition in self.list_conditions()))
+        """Return the names of the fields that the conditions and the counts read."""
+        read = (condition.field for condition in self.list_conditions())
+        return tuple(dict.fromkeys([*read, *self.count_values]))
 
     @property
     def test_words(self) -> int:

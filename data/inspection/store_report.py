@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from data.prepare.fertility import list_fertility
+from data.prepare.field_values import ValueCounts, merge_values, rank_values
 from data.store.reader import Store
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
@@ -58,6 +59,7 @@ def describe_store(store: Store, split: str, documents: int) -> dict[str, Any]:
         "documents": len(opened.document_starts) - 1,
         "tokens": len(opened.tokens),
         "sources": list_sources(store.manifest, split),
+        "values": list_values(store.manifest),
         "lengths": {
             "documents": len(lengths),
             "mean": float(lengths.mean()),
@@ -113,6 +115,14 @@ def list_sources(manifest: Mapping[str, Any], split: str) -> list[dict[str, Any]
             }
         )
     return rows
+
+
+def list_values(manifest: Mapping[str, Any]) -> dict[str, list[dict[str, Any]] | None]:
+    """Return the values of the fields that `prepare --count-values` named, of all sources."""
+    counts: ValueCounts = {}
+    for of_source in manifest.get("values_by_source", ()):
+        merge_values(counts, of_source)
+    return rank_values(counts)
 
 
 @dataclasses.dataclass

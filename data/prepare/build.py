@@ -214,6 +214,7 @@ def _write_store(
         | ({"files": list(validation)} if (validation := builder.request.validation) else {}),
         totals=dict(report.totals),
         text_by_source=_list_source_counts(builder, writer),
+        **({"values_by_source": builder.values} if any(builder.values) else {}),
         sizes={
             split: {unit: report.sizes[f"{split} {unit}"] for unit in ("bytes", "words")}
             for split in SPLITS

@@ -30,6 +30,7 @@ from data.cleaning.minhash import (
 )
 from data.cleaning.settings import HELD_OUT, NEAR_THRESHOLD, CleaningSettings
 from data.cleaning.word_hashes import find_words, hash_runs
+from data.prepare.field_values import add_value
 from data.prepare.held_out import fold_text, hash_document
 from data.prepare.job_report import DROP_DTYPE, NUM_HASHES, JobReport
 from data.prepare.jobs import BATCH_BYTES, EMPTY_DOCUMENTS, Job, JobDocument, read_all
@@ -88,12 +89,23 @@ class JobCleaner:
         self._decisions = {tuple(row[:2]): tuple(row[2:]) for row in decisions.tolist()}
         self._test_sets, self._below = loaded.test_sets, loaded.below[source]
         self._words = loaded.settings.test_words
+        self._fields, self._counted = loaded.settings.list_fields(), loaded.settings.count_values
         self._drops = array.array("q")
 
     def drop_documents(
         self, documents: Iterable[JobDocument], report: JobReport
     ) -> Iterator[JobDocument]:
         """Yield the documents that stay, in their Unicode form; count the others in `report`."""
+        for document in self._drop_all(documents, report):
+            for field, value in zip(self._fields, document.values, strict=False):
+                if field in self._counted:
+                    add_value(report.values, field, value, len(document.raw))
+            yield document
+
+    def _drop_all(
+        self, documents: Iterable[JobDocument], report: JobReport
+    ) -> Iterator[JobDocument]:
+        """Yield the documents that stay."""
         documents = self._drop_by_decision(documents, report)
         if not self._test_sets or self._below == NUM_HASHES:
             yield from documents

@@ -288,13 +288,18 @@ def check_fields(settings: CleaningSettings, resolved: Sequence[sources.Resolved
         name = next(name for name in names if name in missing)
         raise ValueError(
             f"no field {name!r} in the first records of {' '.join(one.name for one in resolved)}; "
-            "--keep-where and --drop-where name a field, or a path such as a.b"
+            "--keep-where, --drop-where and --count-values name a field, or a path such as a.b"
         )
 
 
 def _explain_fields(settings: CleaningSettings, name: str) -> str:
     """Return the error for a source whose documents have no fields."""
-    flag = "--keep-where" if settings.keep_where else "--drop-where"
+    asked = {
+        "--keep-where": settings.keep_where,
+        "--drop-where": settings.drop_where,
+        "--count-values": settings.count_values,
+    }
+    flag = next(flag for flag, names in asked.items() if names)
     forms = ".jsonl, .csv, .parquet and .arrow files have some"
     return f"{flag} reads fields of records, and {name} has none; {forms}"
 

@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import json
 import pathlib
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import numpy as np
 
@@ -75,6 +75,7 @@ class JobReport:
       noted: {reason: number of documents or sentences that were skipped or repaired for it}.
       first: {reason: (path, start, line) of the first such document}.
       chunk_documents: number of documents of each chunk, which gives dropped ones their numbers.
+      values: values of the fields that `--count-values` names, see data/prepare/field_values.py.
     """
 
     totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
@@ -83,6 +84,7 @@ class JobReport:
     noted: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     first: dict[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
     chunk_documents: list[int] = dataclasses.field(default_factory=list)
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
     least: int = NUM_HASHES
     most: int = -1
 

@@ -16,6 +16,7 @@ from data.corpus.byte_files import PACKED
 from data.corpus.paths import strip_query
 from data.prepare import resume
 from data.prepare.articles import WITHOUT_FIELD
+from data.prepare.field_values import ValueCounts, merge_values
 from data.prepare.job_report import NUM_HASHES, JobReport, get_job_path
 from data.prepare.request import PrepareRequest
 from data.source import SPLITS
@@ -52,10 +53,12 @@ class StoreBuilder:
     report_step: Callable[[str], None]
     resume: pathlib.Path | None = None
     counts: list[collections.Counter[str]] = dataclasses.field(default_factory=list)
+    values: list[ValueCounts] = dataclasses.field(default_factory=list)
     cleaning: Any = None
 
     def __post_init__(self) -> None:
         self.counts = [collections.Counter() for _ in self.resolved]
+        self.values = [{} for _ in self.resolved]
 
     def find_drops(self, threshold: int) -> None:
         """Write down for the workers which documents are dropped, if the request cleans the text.
@@ -237,9 +240,10 @@ class StoreBuilder:
         shutil.rmtree(folder, ignore_errors=True)
         report = JobReport()
         thresholds, cleaning = self._list_thresholds(threshold), self.cleaning
-        for counts in self.counts:  # a second pass counts again
+        for counts, values in zip(self.counts, self.values):  # a second pass counts again
             for unit in ("bytes", "words", "unknown"):
                 counts[unit] = 0
+            values.clear()
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
         if cleaning is not None:
             cleaning.begin_list(writer)
@@ -274,6 +278,7 @@ class StoreBuilder:
         counts["unknown"] += report.totals["unknown"]
         for unit in ("bytes", "words"):
             counts[unit] += sum(report.sizes[f"{split} {unit}"] for split in SPLITS)
+        merge_values(self.values[source], report.values)
 
     def _group_chunks(
         self, resolved: list[sources.ResolvedSource]

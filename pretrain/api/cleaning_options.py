@@ -71,6 +71,15 @@ class CleaningOptions(VerbOptions):
         nargs="+",
         metavar="FIELD=VALUE",
     )
+    count_values: list[str] | None = option(
+        "drop nothing; record how many documents have which value of these fields, which "
+        "`inspect STORE` shows",
+        default=None,
+        group=CLEANING,
+        converter=list_texts,
+        nargs="+",
+        metavar="FIELD",
+    )
     normalize: str | None = option(
         "Unicode form of the text (default: as it is)",
         default=None,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from data.corpus.json_lines import format_json
 from data.corpus.paths import as_path, is_remote
@@ -13,7 +13,11 @@ from data.source import MANIFEST_FILE
 from pretrain.cli.output_file import check_output_file
 from pretrain.host.extras import how_to_install
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 DOCUMENTS = 1000  # in the sample
+SHOWN_VALUES = 10  # of a field
 OF_A_CONFIG = {"step": 0, "rows": 4, "batches": 8}  # options of `inspect CONFIG` and their defaults
 
 
@@ -94,6 +98,8 @@ def print_store(report: Mapping[str, Any]) -> None:
             *("" if one is None else form.format(one) for form, one in zip(shown, measures)),
         )
     console.print(table)
+    for field, rows in report["values"].items():
+        _print_values(console, field, rows)
     quantiles = "  ".join(f"{name} {value:,}" for name, value in lengths["quantiles"].items())
     console.print(
         f"tokens of a document: mean {lengths['mean']:,.1f}  {quantiles}  "
@@ -117,3 +123,29 @@ def print_store(report: Mapping[str, Any]) -> None:
             table.add_row(f"{row['count']:,}", escape_line(row["text"]))
         console.print(title, soft_wrap=True)
         console.print(table)
+
+
+def _print_values(console: Console, field: str, rows: Sequence[Mapping[str, Any]] | None) -> None:
+    """Print the most frequent values of a field; None: it has too many to count."""
+    from rich.table import Table
+
+    from data.prepare.field_values import MAX_VALUES
+    from pretrain.host.terminal import escape_line
+
+    if rows is None:
+        console.print(f"{escape_line(field)}: more than {MAX_VALUES:,} values", soft_wrap=True)
+        return
+    table = Table(f"value of {escape_line(field)}", "documents", "share of bytes")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in rows[:SHOWN_VALUES]:
+        value = "(none)" if row["value"] is None else escape_line(row["value"])
+        table.add_row(value, f"{row['documents']:,}", f"{row['share']:.1%}")
+    if len(rows) > SHOWN_VALUES:
+        rest = rows[SHOWN_VALUES:]
+        table.add_row(
+            f"({len(rest):,} others)",
+            f"{sum(row['documents'] for row in rest):,}",
+            f"{sum(row['share'] for row in rest):.1%}",
+        )
+    console.print(table)

@@ -1,6 +1,7 @@
 """`prepare` drops, counts and lists documents, the same ones for any workers and order of files."""
 
 import collections
+import itertools
 import json
 import pathlib
 import random
@@ -8,8 +9,10 @@ import random
 import pytest
 
 from data.cleaning.settings import CleaningSettings
+from data.inspection.store_report import list_values
 from data.prepare import cleaning, jobs
 from data.prepare.build import PrepareRequest, prepare_store
+from data.prepare.field_values import MAX_VALUES, add_value, merge_values, rank_values
 from data.prepare.held_out import hash_document
 from data.store.reader import Store
 from pretrain.__main__ import main
@@ -25,6 +28,7 @@ SETTINGS = CleaningSettings(
     min_letters=0.6,
     drop_duplicates="near",
     decontaminate=("held-out",),
+    count_values=("site.kind", "language", "place"),
 )
 REASONS = {
     "documents whose field language is not en or fr": 3,
@@ -46,7 +50,12 @@ def make_records():
     rng = random.Random(3)
     plain = [make_text(rng) for _ in range(40)]
     english = {"language": "en", "site": {"kind": "news"}}
-    records = [english | {"text": text} for text in plain]
+    records = [
+        english | {"language": "en" if i % 3 else "fr", "text": text}
+        for i, text in enumerate(plain)
+    ]
+    for record in records[::3]:
+        record["place"] = "x" * 200
     records += [{"language": "de", "text": make_text(rng)} for _ in range(2)]
     records += [{"text": make_text(rng)}]  # without the field
     records += [{"language": "fr", "site": {"kind": "forum"}, "text": make_text(rng)}] * 2
@@ -109,6 +118,52 @@ def test_each_reason_is_counted_and_listed(folder, words, tmp_path):
     assert len(texts) == 40 and len({text.removesuffix(" rain") for text in texts}) == 40
     assert store.manifest["totals"]["documents"] == 72
     store.verify_checksums()
+    _compare_values(list_values(store.manifest), folder, listed)
+
+
+def _compare_values(values, folder, listed):
+    """Assert that the values of fields are those of the records that are not on the list."""
+    dropped = {(one["file"], one["document"]) for one in listed}
+    kept = [
+        record
+        for path in folder.iterdir()
+        for i, record in enumerate(map(json.loads, path.read_text().split("\n\n")[:-1]))
+        if (str(path), i + 1) not in dropped
+    ]
+    assert len(kept) == 40
+    for field in ("language", "place"):
+        documents, sizes = collections.Counter(), collections.Counter()
+        for record in kept:
+            value = record.get(field)
+            value = value if value is None or len(value) < 80 else value[:80] + "…"
+            documents[value] += 1
+            sizes[value] += len(record["text"].strip())
+        rows = values[field]
+        assert {row["value"]: row["documents"] for row in rows} == documents
+        assert [(row["value"], row["bytes"]) for row in rows] == sizes.most_common()
+        assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert {row["value"] for row in values["place"]} == {None, "x" * 80 + "…"}
+    assert [row["value"] for row in values["site.kind"]] == ["news"]
+
+
+def test_values_beyond_the_bound_are_not_counted_in_any_order():
+    parts = [{}, {}, {}]
+    for i in range(3 * MAX_VALUES // 2):
+        add_value(parts[i % 3], "url", f"https://{i}", 10)
+        add_value(parts[i % 3], "site", str(i % 2), 10)
+    totals = []
+    for order in itertools.permutations(parts):
+        total = {}
+        for part in order:
+            merge_values(total, part)
+        totals.append(total)
+    assert all(part["url"] for part in parts)
+    assert all(total == totals[0] for total in totals) and totals[0]["url"] is None
+    rows = rank_values(totals[0])
+    assert rows["url"] is None
+    assert rows["site"] == [
+        {"value": str(i), "documents": 750, "bytes": 7500, "share": 0.5} for i in range(2)
+    ]
 
 
 def test_workers_and_cuts_change_nothing(folder, words, tmp_path, monkeypatch):
@@ -256,16 +311,16 @@ def test_text_files_have_no_fields(corpus, words, tmp_path):
 def test_the_summary_names_the_list_and_the_settings_are_recorded(folder, words, tmp_path, capsys):
     store = tmp_path / "store"
     command = f"prepare {folder} --output {store} --vocabulary {words} --min-characters 20"
-    command = [*command.split(), "--keep-where", "language=en"]
+    command = [*command.split(), "--keep-where", "language=en", "language=fr"]
     assert main(command) == 0
     out = capsys.readouterr().out
     generation = json.loads((store / "manifest.json").read_text())["generation"]
     listed = store / generation / "dropped" / "documents.jsonl"
-    assert f"dropped  9 of 72 documents, listed in {listed}\n" in out and listed.is_file()
+    assert f"dropped  7 of 72 documents, listed in {listed}\n" in out and listed.is_file()
     assert Store.open(store).manifest["request"]["cleaning"] == {
-        "keep_where": ["language=en"],
+        "keep_where": ["language=en", "language=fr"],
         "min_characters": 20,
     }
     assert main(command) == 0 and "already prepared" in capsys.readouterr().out
-    assert main(command[:-2]) == 2
+    assert main(command[:-3]) == 2
     assert "cleaning" in capsys.readouterr().err
