@@ -124,16 +124,16 @@ def test_each_reason_is_counted_and_listed(folder, words, tmp_path):
 def _compare_values(values, folder, listed):
     """Assert that the values of fields are those of the records that are not on the list."""
     dropped = {(one["file"], one["document"]) for one in listed}
-    kept = [
+    staying = [
         record
         for path in folder.iterdir()
         for i, record in enumerate(map(json.loads, path.read_text().split("\n\n")[:-1]))
         if (str(path), i + 1) not in dropped
     ]
-    assert len(kept) == 40
+    assert len(staying) == 40
     for field in ("language", "place"):
         documents, sizes = collections.Counter(), collections.Counter()
-        for record in kept:
+        for record in staying:
             value = record.get(field)
             value = value if value is None or len(value) < 80 else value[:80] + "…"
             documents[value] += 1
