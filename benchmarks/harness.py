@@ -258,7 +258,9 @@ def format_command() -> str:
     """Return this program's command line for a shell in the root of the repository."""
     spec = sys.modules["__main__"].__spec__
     name = (
-        ["-m", spec.name] if spec else [str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))]
+        ["-m", spec.name.removesuffix(".__main__")]
+        if spec
+        else [str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))]
     )
     return shlex.join(["python", *name, *sys.argv[1:]])
 
