@@ -93,6 +93,11 @@ RAMPED_BATCH = (
     ),
     TWO_LINES[1],
 )
+# Muon's iterations cost as much for 2,048 tokens as for 1,024.
+WIDE = (
+    Stage("short", 2 / 3, (*make_row_words(16, 2_048), CONSTANT)),
+    Stage("long", 1 / 3, (*make_row_words(64, 2_048), *LAST)),
+)
 AVERAGED = (
     Stage("short", 2 / 3, (*SHORT, CONSTANT)),
     Stage("long", 1 / 3, (*LONG, "optimizer.warmup_steps=0", CONSTANT)),
@@ -142,6 +147,14 @@ ENTRIES = {
         MUON,
         RAMPED_BATCH,
     ),
+    "modern_wide": Entry(
+        "ModernBERT, Muon, 2,048 tokens a step",
+        "bert_mini_modern",
+        1_500,
+        0.05,
+        (*MUON, "optimizer.learning_rate=0.003"),
+        WIDE,
+    ),
     "modern_average": Entry(
         "ModernBERT, Muon, an average in place of the decay",
         "bert_mini_modern",
@@ -181,7 +194,8 @@ def list_words(
 
     Args:
       every: steps between two checkpoints, all of which stay.
-      overrides: of all stages, after the entry's own.
+      overrides: after the entry's own: of all stages that do not set the key, or of one stage,
+        `phases.NAME.key=value`.
     """
     words = [
         entry.config,
@@ -196,9 +210,8 @@ def list_words(
         "checkpoint.keep=1000000",
         *entry.words,
         f"optimizer.warmup_steps={max(1, round(steps * entry.warmup))}",
-        *overrides,
     ]
     for stage, length in zip(entry.stages, split_steps(entry, steps), strict=True):
         words.append(f"phases.{stage.name}.steps={length}")
         words += [f"phases.{stage.name}.{word.format(half=length // 2)}" for word in stage.words]
-    return words
+    return [*words, *overrides]
