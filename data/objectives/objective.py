@@ -41,6 +41,7 @@ class ObjectiveDefaults:
     repeats: int = 1  # times in a row that a row is read, with other draws
     dupe_factor: int = 0  # versions of a row; 0 draws a new one in each epoch
     order: Any = "shuffled"  # "lanes": row i of a batch continues row i of the batch before
+    mask_rate: Any = None  # share of a row that is masked, where a setting says so
     mask_ramp: Any = None  # `data.rows.ramp.Ramp` of the mask rate over the steps; None: constant
     zero_state_rate: float = 0.0  # probability that a row on lanes begins with a state of zeros
     characters: int = 0  # characters of a word that the model reads; 0: it reads ids

@@ -23,9 +23,8 @@ from pretrain.config import Run
 from pretrain.mesh.device_feed import prefetch_to_devices
 from pretrain.phases import PhaseRun, find_phase, name_place, resolve_phases
 from pretrain.processes.exchange import begin_round
-from pretrain.run import list_ramps
 from pretrain.settings import Optimizer
-from pretrain.settings.overrides import ConfigError, apply_overrides, parse_override
+from pretrain.settings.overrides import ConfigError
 from pretrain.training.continuation import resume_rows
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.fits.model_fit import check_row_length
@@ -37,8 +36,9 @@ from pretrain.training.schedules import Count, Schedule, make_learning_rate
 from pretrain.training.state import TrainState, init_run_state
 from pretrain.workdir.workdir import Workdir
 
-# What only some runs need: a dataset of the caller, samples.
+# Imported when a run needs them: a dataset of the caller, what phases share, samples.
 ComposedBatches = call_later("data.composed:ComposedBatches")
+find_shapes = call_later("pretrain.training.phase_shapes:find_shapes")
 make_sampler = call_later("pretrain.training.gap_samples:make_sampler")
 
 # (step, batch on the mesh) for consecutive steps.
@@ -115,18 +115,6 @@ def join_schedules(parts: tuple[tuple[int, int, Optimizer], ...]) -> Schedule:
         return jnp.select([n < stop for _, stop, _ in parts[:-1]], values[:-1], values[-1])
 
     return compute_rate
-
-
-def find_shapes(run: Run) -> Run:
-    """Return what the program of a phase depends on: its settings without rates and lengths."""
-    if masks := [key for key in list_ramps(run) if key.endswith("mask_ramp")]:
-        run = apply_overrides(run, [parse_override(f"{key}=Ramp") for key in masks])
-    return dataclasses.replace(
-        run,
-        optimizer=run.optimizer.without_schedule(),
-        data=dataclasses.replace(run.data, rates=(), temperature=1.0),
-        train=dataclasses.replace(run.train, steps=1, stop_at_step=0),
-    )
 
 
 def make_programs(
@@ -254,14 +242,17 @@ def open_phases(
         make_own = functools.partial(make_program, **options)
         return choose_program(own, mesh, workdir.path, make_own)
 
-    evaluators, phases = {}, []
+    evaluators, samplers, phases = {}, {}, []
     for one, (phase, program) in zip(rows, make_programs([one.phase for one in rows], make)):
         if id(program) not in evaluators:
-            sampler = None
-            if one.heldout and run.evaluate.samples:
-                sampler = make_sampler(phase.run, program, mesh, one.heldout, workdir, check_held)
-            evaluators[id(program)] = make_run_evaluator(phase.run, program, mesh), sampler
-        evaluator, sampler = evaluators[id(program)]
+            evaluators[id(program)] = make_run_evaluator(phase.run, program, mesh)
+        key = id(program), phase.run.data.objective  # Of other masks, the samples are others.
+        if key not in samplers:
+            can_sample = one.heldout and run.evaluate.samples
+            samplers[key] = can_sample and make_sampler(
+                phase.run, program, mesh, one.heldout, workdir, check_held
+            )
+        evaluator, sampler = evaluators[id(program)], samplers[key] or None
         batches = ComposedBatches(one.stream, dataset) if dataset else one.stream
         phases.append(
             OpenPhase(

@@ -4,9 +4,13 @@ import dataclasses
 import json
 import signal
 
+import jax
 import numpy as np
 import pytest
 
+from data.mixed import Mixed, MixedPart
+from data.objectives.causal_lm import CausalLm
+from data.objectives.masked_lm import MaskedLm
 from data.store.kinds import open_source
 from pretrain.__main__ import main
 from pretrain.config import AdamW, Mesh, load, to_json
@@ -16,6 +20,8 @@ from pretrain.settings.overrides import ConfigError
 from pretrain.training import phase_programs
 from pretrain.training.loop import train
 from pretrain.training.phase_programs import check_batches, check_programs, join_rates
+from pretrain.training.phase_shapes import find_shapes, level_mask_rate
+from pretrain.training.program import make_program
 from pretrain.training.schedules import make_learning_rate
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
@@ -24,13 +30,14 @@ from tests import forks
 from tests.pretrain.training.recurrent_runs import train_run
 from tests.pretrain.training.test_loop import kill_after, read_rows
 
-# Rows of 16, then of 32 in half as many rows, and a last phase that computes the same as it.
+# Rows of 16, then of 32 in half as many rows, and a last phase that computes the same as it, with
+# fewer masks in its rows.
 WORDS = [
     *("evaluate.every=0", "checkpoint.every=100", "checkpoint.keep=10", "data.batch_size=16"),
     *("phases.short.steps=3", "phases.short.data.objective.length=16"),
     *("phases.short.data.objective.max_predictions=3", "phases.long.tokens=1e3"),
     *("phases.long.data.batch_size=8", "phases.end.steps=2", "phases.end.data.batch_size=8"),
-    "phases.end.optimizer.learning_rate=1e-3",
+    *("phases.end.optimizer.learning_rate=1e-3", "phases.end.data.objective.mask_rate=0.1"),
 ]
 LAST = 9
 
@@ -74,6 +81,7 @@ def whole(path, tmp_path_factory):
 def test_one_command_trains_all_phases_and_compiles_each_shape_once(whole):
     workdir, made = whole
     assert [program.batch["token_ids"].shape for program in made] == [(16, 16), (8, 32)]
+    assert [program.train_step._cache_size() for program in made] == [1, 1]
     rows = metrics_file.read_metrics(workdir / "metrics.jsonl")
     names = ["short"] * 3 + ["long"] * 4 + ["end"] * 2
     assert [(row["step"], row["phase"]) for row in rows] == [*zip(range(1, LAST + 1), names)]
@@ -189,6 +197,39 @@ def test_phases_differ_in_optimizer_settings_other_than_the_rate_by_a_program_of
     run = load(path, ["phases.end.optimizer.weight_decay=0.3"])
     long, end = resolve_phases(run)[1:]
     assert isinstance(run.optimizer, AdamW)
-    assert phase_programs.find_shapes(long.run) != phase_programs.find_shapes(end.run)
+    assert find_shapes(long.run) != find_shapes(end.run)
     same = dataclasses.replace(end.run, optimizer=long.run.optimizer)
-    assert phase_programs.find_shapes(long.run) == phase_programs.find_shapes(same)
+    assert find_shapes(long.run) == find_shapes(same)
+
+
+def test_phases_of_other_mask_rates_share_a_program_unless_shapes_or_losses_differ(path):
+    """Any mask rate gives the same step, traced; more predictions are another shape."""
+    run = load(path)
+    long, end = (phase.run for phase in resolve_phases(run)[1:])
+    assert long.data.objective.mask_rate != end.data.objective.mask_rate
+    assert find_shapes(long) == find_shapes(end)
+    texts = set()
+    for own in (long, end):
+        program = make_program(own, make_mesh(Mesh(1), jax.devices()[:1]), rate=lambda step: 0.1)
+        texts.add(str(program.train_step.trace(program.describe_state(), program.batch).jaxpr))
+    assert len(texts) == 1
+    more = load(path, ["phases.end.data.objective.max_predictions=7"])
+    assert find_shapes(resolve_phases(more)[-1].run) != (find_shapes(long))
+
+
+class PlacedByRate(MaskedLm):
+    """An objective whose batches have room for as many masks as its rate asks for."""
+
+    def axis_sizes(self):
+        return super().axis_sizes() | {"P": round(self.mask_rate * self.length)}
+
+
+def test_a_rate_that_decides_shapes_is_left_as_it_is():
+    for rate in (0.15, 0.3):
+        objective = MaskedLm(mask_rate=rate)
+        assert level_mask_rate(objective) == MaskedLm()
+        placed = PlacedByRate(mask_rate=rate)
+        assert level_mask_rate(placed) == placed
+    assert level_mask_rate(CausalLm()) == CausalLm()
+    parts = MixedPart("a", MaskedLm(mask_rate=0.3)), MixedPart("b", CausalLm())
+    assert level_mask_rate(Mixed(parts)) == Mixed((MixedPart("a", MaskedLm()), parts[1]))
