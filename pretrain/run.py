@@ -147,8 +147,8 @@ def validate_run(run: Run) -> None:
             "data.objective.order=lanes is for models that carry a state between steps, and a "
             f"{type(run.model).__name__} carries none"
         )
-    parts = run.train.trainable_layers, run.train.lora_rank
-    trains_all = run.optimizer.layer_decay == 1 and parts == (None, None)
+    parts = run.train.trainable_layers, run.train.lora_rank, run.train.lora_dropout or None
+    trains_all = run.optimizer.layer_decay == 1 and parts == (None,) * 3
     if isinstance(run.model, HeadedConfig) or not trains_all:
         check_fine_tuning(run)
 

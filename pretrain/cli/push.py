@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pretrain.api.exporting import PushArguments, make_target
+from pretrain.convert.export_folder import ADAPTER_CONFIG
 from pretrain.processes.cluster_detection import detect_cluster
 from pretrain.publish.export_options import ExportOptions
 from pretrain.settings.verb_options import add_options, list_options, read_options
@@ -53,7 +54,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def list_lines(pushed: Pushed, format: str) -> list[str]:
-    """Return lines on what was uploaded, and how it is loaded."""
+    """Return lines on what was uploaded, and how it is loaded.
+
+    format: as in `ExportOptions`; a folder that is pushed has the default.
+    """
     lines = [f"{pushed.repository}: commit {pushed.commit}, {sum(pushed.files.values()):,} bytes"]
     lines += [
         f"  {name:<34}{size:>15,} bytes"
@@ -62,6 +66,8 @@ def list_lines(pushed: Pushed, format: str) -> list[str]:
     ]
     lines += [f"  {name:<34}        removed" for name in pushed.removed]
     lines.append(pushed.url)
-    if format == "transformers":
+    if ADAPTER_CONFIG in pushed.files:
+        lines.append(f"load it with `peft`, as its README.md does: {pushed.repository}")
+    elif format == "transformers":
         lines.append(f"import it with: import hf://{pushed.repository} --workdir W")
     return lines

@@ -67,7 +67,15 @@ PLAIN_SETTINGS: dict[str, tuple[Any, ...]] = {
 
 
 def write_adapter(
-    output: pathlib.Path, model: Any, params: Any, alpha: float, allow_nonfinite: bool = False
+    output: pathlib.Path,
+    model: Any,
+    params: Any,
+    alpha: float,
+    dropout: float = 0.0,
+    *,
+    base: str | None = None,
+    card: str | None = None,
+    allow_nonfinite: bool = False,
 ) -> dict[str, int]:
     """Write the factors and the head of a model as a folder of `peft`; return {file: bytes}.
 
@@ -76,22 +84,28 @@ def write_adapter(
     Args:
       params: parameters with factors.
       alpha: `train.lora_alpha`.
+      dropout: `train.lora_dropout`, with which `peft` trains the adapter on.
+      base: the repository of the model beside which `peft` loads the adapter.
+      card: text of README.md.
 
     Raises:
       ValueError: transformers has no such model, or not these linear layers; or values are not
         finite.
     """
-    tensors, settings = export_adapter(model, params, alpha)
+    tensors, settings = export_adapter(model, params, alpha, dropout)
     for name, tensor in {} if allow_nonfinite else tensors.items():
         check_finite(name, tensor, "--allow-nonfinite exports it as it is.")
+    settings["base_model_name_or_path"] = base
     with replace_folder(output) as folder:
         save_tensors(tensors, folder / WEIGHTS)
+        if card is not None:
+            (folder / "README.md").write_text(card)
         write_json(folder / CONFIG, settings)
         return list_sizes(folder)
 
 
 def export_adapter(
-    model: Any, params: Any, alpha: float
+    model: Any, params: Any, alpha: float, dropout: float = 0.0
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return ({name in `peft`: float32 array}, content of adapter_config.json).
 
@@ -118,7 +132,7 @@ def export_adapter(
         "base_model_name_or_path": None,
         "r": rank,
         "lora_alpha": alpha,
-        "lora_dropout": 0.0,
+        "lora_dropout": dropout,
         "bias": "none",
         "fan_in_fan_out": transposed == {True},
         "target_modules": modules,
@@ -155,12 +169,14 @@ class Adapter(NamedTuple):
 
     Attributes:
       alpha: `train.lora_alpha` that gives its scale.
+      dropout: `train.lora_dropout`.
       tensors: {name without the prefix: array}, each read when it is accessed.
     """
 
     folder: pathlib.Path
     rank: int
     alpha: float
+    dropout: float
     tensors: Mapping[str, np.ndarray]
 
     @property
@@ -214,12 +230,18 @@ def open_adapter(folder: str | os.PathLike[str]) -> Adapter:
         raise FolderError(f"{folder / CONFIG}: r is {rank!r:.80}; expected a whole number from 1")
     if type(alpha) not in (int, float) or not math.isfinite(alpha):
         raise FolderError(f"{folder / CONFIG}: lora_alpha is {alpha!r:.80}; expected a number")
+    dropout: Any = settings.get("lora_dropout", 0.0)
+    if type(dropout) not in (int, float) or not 0 <= dropout < 1:
+        raise FolderError(
+            f"{folder / CONFIG}: lora_dropout is {dropout!r:.80}; expected a number from 0, below 1"
+        )
     if settings.get("use_rslora"):  # whose scale is alpha / sqrt(r)
         alpha *= math.sqrt(rank)
     tensors = FolderTensors(folder, WEIGHTS)
     if odd := sorted(name for name in tensors if not name.startswith(PREFIX)):
         raise FolderError(f"{folder / WEIGHTS}: {odd[0][:200]} does not begin with {PREFIX}")
-    return Adapter(folder, rank, float(alpha), PrefixedTensors(FiniteTensors(tensors)))
+    named = PrefixedTensors(FiniteTensors(tensors))
+    return Adapter(folder, rank, float(alpha), float(dropout), named)
 
 
 def find_adapter_targets(adapter: Adapter, model: Any) -> tuple[str, ...]:

@@ -31,6 +31,9 @@ EXPORT_FILES = {
 }
 # The files that pretrain/publish/jax_folder.py writes in addition.
 JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}
+# The files of an adapter (pretrain/convert/adapter_folder.py), which has README.md besides.
+ADAPTER_CONFIG = "adapter_config.json"
+ADAPTER_FILES = {ADAPTER_CONFIG, "adapter_model.safetensors", "README.md"}
 SUBFOLDERS = {
     name
     for family in FAMILIES.values()
@@ -43,9 +46,9 @@ SUBFOLDERS = {
 # a folder is an export: its other files have the names that `transformers` gives to any model.
 CARDS = (
     re.compile(
-        r"---\nlibrary_name: transformers\npipeline_tag: [^\n]*\ntags: \[[^\n]*\]\n"
-        r"(base_model: [^\n]*\n)?---\n\n# A .*\n\n\| \| \|\n\|-\|-\|\n.*\n\n## Evaluation\n\n.*"
-        r"\n\n## Use\n\n```python\n.*\n```\n\n## Limits\n\n",
+        r"---\nlibrary_name: (transformers|peft)\npipeline_tag: [^\n]*\ntags: \[[^\n]*\]\n"
+        r"(base_model: [^\n]*\n)?(license: [^\n]*\n)?---\n\n# A .*\n\n\| \| \|\n\|-\|-\|\n.*"
+        r"\n\n## Evaluation\n\n.*\n\n## Use\n\n```python\n.*\n```\n\n## Limits\n\n",
         re.DOTALL,
     ),
     re.compile(r"# A [^\n]* model for JAX, parameters in [^\n]*\n\nIts code needs flax and orbax-"),
@@ -110,12 +113,16 @@ def _find_doubt(output: pathlib.Path) -> str:
         card = ""
     if not any(pattern.match(card) for pattern in CARDS):
         return "has no README.md of an export by Cloze"
-    try:
-        config = read_bounded_json(output / CONFIG)
-    except (OSError, ValueError):
-        config = {}
-    if isinstance(config, dict) and "transformers_version" in config:
-        return f"was saved again by `transformers` (its {CONFIG} says so)"
+    for name, key, library in (
+        (CONFIG, "transformers_version", "transformers"),
+        (ADAPTER_CONFIG, "auto_mapping", "peft"),
+    ):
+        try:
+            config = read_bounded_json(output / name)
+        except (OSError, ValueError):
+            config = {}
+        if isinstance(config, dict) and key in config:
+            return f"was saved again by `{library}` (its {name} says so)"
     return ""
 
 
@@ -124,6 +131,8 @@ def _find_foreign(output: pathlib.Path) -> Iterator[str]:
     known = EXPORT_FILES | (
         JAX_FILES if all((output / name).exists() for name in JAX_FILES) else set()
     )
+    if {path.name for path in output.iterdir()} <= ADAPTER_FILES:
+        known = ADAPTER_FILES
     for path in output.iterdir():
         if path.name in SUBFOLDERS and path.is_dir() and not path.is_symlink():
             yield from (f"{path.name}/{name}" for name in _find_foreign(path))

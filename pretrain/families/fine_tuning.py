@@ -16,6 +16,11 @@ def check_fine_tuning(run: Any) -> None:
     """
     if run.train.lora_rank:
         check_lora(run)
+    elif run.train.lora_dropout:
+        raise ConfigError(
+            f"train.lora_dropout={run.train.lora_dropout:g}: the run has no LoRA, whose products "
+            "could lack inputs; set train.lora_rank"
+        )
     if not isinstance(run.model, HeadedConfig):
         if run.optimizer.layer_decay == 1 and run.train.trainable_layers is None:
             return

@@ -17,7 +17,12 @@ def read_lora_settings(folder: str, model: Any) -> dict[str, Any]:
 
     adapter = open_adapter(folder)
     targets = find_adapter_targets(adapter, model)
-    return {"lora_rank": adapter.rank, "lora_alpha": adapter.alpha, "lora_targets": targets}
+    return {
+        "lora_rank": adapter.rank,
+        "lora_alpha": adapter.alpha,
+        "lora_dropout": adapter.dropout,
+        "lora_targets": targets,
+    }
 
 
 def check_lora_settings(folder: str | None, base: Run, requested: Run) -> None:

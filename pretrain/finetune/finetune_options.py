@@ -83,8 +83,8 @@ class FinetuneOptions(MonitoringOptions):
     parameters: str | None = parameters_option()
     adapter: str | None = option(
         "with --from: LoRA's factors to begin with, and the head if there is one: a folder that "
-        "`export --format peft` or `peft` wrote. It sets train.lora_rank, train.lora_alpha and "
-        "train.lora_targets",
+        "`export --format peft` or `peft` wrote. It sets train.lora_rank, train.lora_alpha, "
+        "train.lora_targets and, unless you do, train.lora_dropout",
         default=None,
         metavar="FOLDER",
         converter=format_optional,

@@ -206,6 +206,9 @@ def prepare_workdir(
             "fresh_flag": args.fresh,
             **describe_adapter(args.adapter),
         }
+        given = (pretrained.step == 0 and pretrained.read_origin()) or {}
+        if "repository" in given:
+            origin["base_repository"] = given["repository"]
         if pretrained.params:
             origin["pretrained_digest"] = digest_params(pretrained.params)
         start_workdir(workdir, run, params, pretrained.vocabulary, origin)

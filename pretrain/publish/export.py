@@ -20,6 +20,7 @@ from pretrain.publish.jax_folder import write_jax_folder
 from pretrain.training.state import make_dummy_inputs
 from pretrain.workdir.check import check_orbax_path
 from pretrain.workdir.trained import open_trained
+from pretrain.workdir.workdir import Workdir
 
 DEFAULTS = ExportOptions()
 write_adapter = call_later("pretrain.convert.adapter_folder:write_adapter")
@@ -57,7 +58,7 @@ def export_run(
     if options.format == "jax":
         check_orbax_path(path.resolve())
     if options.format == "peft":
-        return export_adapter(workdir, path, options)
+        return export_adapter(workdir, path, options, place)
     trained = open_trained(workdir, options.step, options.parameters)
     common: dict[str, Any] = {
         "overwrite": options.overwrite,
@@ -73,15 +74,20 @@ def export_run(
         inputs = make_dummy_inputs(build(config), trained.run.data.objective, 1)
         files = write_jax_folder(output, config, trained.params, trained.encoding, inputs, **common)
         return Exported(trained.step, trained.run, trained.encoding, files)
-    card = model_card.make_card(trained, options.dtype, place)
+    card = model_card.make_card(trained, options.dtype, place, options.license)
     files = write_model(output, config, trained.params, trained.encoding, card=card, **common)
     return Exported(trained.step, trained.run, trained.encoding, files)
 
 
 def export_adapter(
-    workdir: str | os.PathLike[str], output: pathlib.Path, options: ExportOptions
+    workdir: str | os.PathLike[str],
+    output: pathlib.Path,
+    options: ExportOptions,
+    place: str = "FOLDER",
 ) -> Exported:
     """Write the factors and the head of a checkpoint of a run with LoRA as a folder of `peft`.
+
+    place: as in `export_run`.
 
     Raises:
       ValueError: the run has no LoRA, or `export_run`'s reasons.
@@ -94,5 +100,18 @@ def export_adapter(
             "or train with train.lora_rank"
         )
     random_head.check_head(trained, "export", options.allow_random_head)
-    files = write_adapter(output, model, trained.params, train.lora_alpha, options.allow_nonfinite)
+    base = options.base_model or find_base_repository(workdir)
+    find_model_family(model).require_hugging_face()
+    card = model_card.make_card(trained, "float32", place, options.license, base or "BASE")
+    files = write_adapter(
+        *(output, model, trained.params, train.lora_alpha, train.lora_dropout),
+        base=base,
+        card=card,
+        allow_nonfinite=options.allow_nonfinite,
+    )
     return Exported(trained.step, trained.run, trained.encoding, files)
+
+
+def find_base_repository(workdir: str | os.PathLike[str]) -> str | None:
+    """Return the repository with the very weights that a run with LoRA began with, if any."""
+    return (Workdir.open(workdir).read_origin() or {}).get("base_repository")

@@ -5,8 +5,18 @@ import pathlib
 import re
 from collections.abc import Iterable
 
-from pretrain.convert.export_folder import EXPORT_FILES, JAX_FILES, SHARD, SUBFOLDERS
+from data.members import call_later
+from pretrain.convert.export_folder import (
+    ADAPTER_CONFIG,
+    ADAPTER_FILES,
+    EXPORT_FILES,
+    JAX_FILES,
+    SHARD,
+    SUBFOLDERS,
+)
 from pretrain.convert.safe_folder import CONFIG, FolderError, FolderTensors, read_config
+
+open_adapter = call_later("pretrain.convert.adapter_folder:open_adapter")
 
 # What Orbax writes below params/, and the modules below models/.
 PARAMS = re.compile(
@@ -42,30 +52,43 @@ def list_export_files(folder: str | os.PathLike[str]) -> dict[str, pathlib.Path]
                 raise FolderError(f"{path}: is a link, which no export writes; nothing is uploaded")
             if name in names and not LOCAL.fullmatch(shown):
                 paths[shown] = path
-    is_jax = JAX_FILES <= {name.split("/")[0] for name in paths}
-    if foreign := sorted(name for name in paths if not is_export_file(name, is_jax)):
+    kind = find_kind(paths)
+    if foreign := sorted(name for name in paths if not is_export_file(name, kind)):
         raise FolderError(
             f"{folder}: has {foreign[0]}, which no export writes; nothing is uploaded. Remove it, "
             "or write the model to a new folder with `export`"
         )
     if other := next((path for path in paths.values() if not path.is_file()), None):
         raise FolderError(f"{other}: is no regular file; nothing is uploaded")
-    check_export(folder, paths, is_jax)
+    check_export(folder, paths, kind)
     return dict(sorted(paths.items()))
 
 
-def is_export_file(name: str, is_jax: bool) -> bool:
-    """Return whether an export, with or without `--format jax`, writes a file of this name."""
+def find_kind(names: Iterable[str]) -> str:
+    """Return what the files of a folder or a repository are: "jax", "peft" or "transformers"."""
+    names = set(names)
+    if ADAPTER_CONFIG in names:
+        return "peft"
+    return "jax" if JAX_FILES <= {name.split("/")[0] for name in names} else "transformers"
+
+
+def is_export_file(name: str, kind: str) -> bool:
+    """Return whether an export of a kind, see `find_kind`, writes a file of this name."""
+    if kind == "peft":
+        return name in ADAPTER_FILES
     first, _, rest = name.partition("/")
-    if is_jax and (name in JAX_FILES or PARAMS.fullmatch(name) or MODULE.fullmatch(name)):
+    if kind == "jax" and (name in JAX_FILES or PARAMS.fullmatch(name) or MODULE.fullmatch(name)):
         return True
     own = rest if first in SUBFOLDERS else name
     return own in EXPORT_FILES or bool(SHARD.fullmatch(own))
 
 
-def check_export(folder: pathlib.Path, names: Iterable[str], is_jax: bool) -> None:
+def check_export(folder: pathlib.Path, names: Iterable[str], kind: str) -> None:
     """Raise FolderError if the files of an export are not whole."""
-    if is_jax:
+    if kind == "peft":
+        open_adapter(folder)
+        return
+    if kind == "jax":
         if CONFIG not in names:
             raise FolderError(f"{folder}: has no {CONFIG}, so it is no export")
         return
@@ -81,16 +104,14 @@ def list_stale_files(remote: Iterable[str], names: Iterable[str]) -> list[str]:
     Without their removal an old index or tokenizer would be read with the new weights.
     """
     remote = set(remote)
-    is_jax = JAX_FILES <= {name.split("/")[0] for name in remote}
-    return sorted(name for name in remote - set(names) if is_export_file(name, is_jax))
+    kind = find_kind(remote)
+    return sorted(name for name in remote - set(names) if is_export_file(name, kind))
 
 
 def list_foreign_weights(remote: Iterable[str]) -> list[str]:
     """Return the files of weights in a repository that no export has written."""
     remote = set(remote)
-    is_jax = JAX_FILES <= {name.split("/")[0] for name in remote}
+    kind = find_kind(remote)
     return sorted(
-        name
-        for name in remote
-        if name.lower().endswith(WEIGHTS) and not is_export_file(name, is_jax)
+        name for name in remote if name.lower().endswith(WEIGHTS) and not is_export_file(name, kind)
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from data.corpus.hub.address import check_repository
 from pretrain.inference.random_head import HeadOptions, parameters_option, step_option
 from pretrain.settings.verb_options import option
 
@@ -28,7 +31,31 @@ class ExportOptions(HeadOptions):
         default="transformers",
         choices=("transformers", "jax", "peft"),
     )
+    base_model: str | None = option(
+        "with --format peft: the repository of the model beside which the adapter is loaded "
+        "(default: the one from which the run's model was imported)",
+        default=None,
+        metavar="USER/NAME",
+    )
+    license: str | None = option(
+        "licence of the weights that the model card states, as the Hub writes it, such as "
+        "apache-2.0 (default: none is stated)",
+        default=None,
+        metavar="ID",
+    )
 
     def check(self) -> None:
-        """Raise ValueError for an unknown format or dtype."""
+        """Raise ValueError for an unknown format or dtype, or an option of another format."""
         self.check_choices("format", "dtype")
+        if self.base_model is not None:
+            if self.format != "peft":
+                raise ValueError(f"--base-model {self.base_model}: only --format peft has a base")
+            check_repository(self.base_model)
+        if self.license is not None:
+            if self.format == "jax":
+                raise ValueError("--license: --format jax writes no model card of the Hub")
+            if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,60}", self.license):
+                raise ValueError(
+                    f"--license {self.license!r:.80}: the Hub's licences have small letters, "
+                    "digits, dots and hyphens, such as apache-2.0 or cc-by-4.0"
+                )

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from pretrain.publish.export import DEFAULTS, export_run
+from pretrain.publish.export import DEFAULTS, export_run, find_base_repository
 from pretrain.publish.export_files import list_export_files
 from pretrain.publish.export_options import ExportOptions
 from pretrain.publish.lost_rates import list_lost_rates
@@ -26,10 +26,13 @@ def push_run(
 
     Raises:
       HubError: as `check_target`, which precedes the export, and `upload_files`.
-      ValueError: as `export_run`, and for an adapter.
+      ValueError: as `export_run`, and for an adapter whose base is in no repository.
     """
-    if options.format == "peft":
-        raise ValueError("--format peft: `push` uploads whole models; use `export --format peft`")
+    if options.format == "peft" and not (options.base_model or find_base_repository(workdir)):
+        raise ValueError(
+            f"{workdir}: began with a model that is in no repository, and nobody can use an "
+            "adapter without its base: push the base, and name it by --base-model USER/NAME"
+        )
     check_target(target)
     with tempfile.TemporaryDirectory(prefix="cloze-push-") as scratch:
         folder = pathlib.Path(scratch, "export")

@@ -20,7 +20,12 @@ from data.corpus.hub.client import (
     naming_hub_errors,
 )
 from data.corpus.hub.declared import compute_hash, read_declared
-from pretrain.publish.export_files import list_export_files, list_foreign_weights, list_stale_files
+from pretrain.publish.export_files import (
+    find_kind,
+    list_export_files,
+    list_foreign_weights,
+    list_stale_files,
+)
 
 MESSAGE = "Upload a model"
 
@@ -137,7 +142,9 @@ def upload_files(
     is_new = _create_missing(api, target)
     with naming_hub_errors(place):
         before = api.model_info(place, revision=target.branch, files_metadata=True)
-    stale = list_stale_files(_check_remote_files(place, before), paths)
+    remote = _check_remote_files(place, before)
+    _check_kind(place, remote, paths)
+    stale = list_stale_files(remote, paths)
     report(
         f"{place}: uploading {len(paths)} files of {sum(sizes.values()):,} bytes to a "
         f"{'private' if before.private else 'public'} repository"
@@ -222,6 +229,16 @@ def _check_remote_files(place: str, info: Any) -> list[str]:
             "model than this one; remove it there, or name another repository"
         )
     return names
+
+
+def _check_kind(place: str, remote: list[str], paths: Mapping[str, pathlib.Path]) -> None:
+    """Raise HubError if an adapter would replace a whole model in a repository, or the reverse."""
+    if not any(name.endswith(".safetensors") for name in remote):
+        return
+    has_adapter, is_adapter = find_kind(remote) == "peft", find_kind(paths) == "peft"
+    if has_adapter != is_adapter:
+        one, other = ("an adapter", "a whole model")[:: 1 if has_adapter else -1]
+        raise HubError(f"{place}: has {one}, which {other} would replace; name another repository")
 
 
 def _find_repository(api: Any, target: Target) -> Any:

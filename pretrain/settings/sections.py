@@ -68,15 +68,15 @@ class Train:
     # freeze the model that the run begins with; none: train the model itself.
     lora_rank: int | None = None
     lora_alpha: float = 16.0  # Factor of LoRA's products, which are divided by the rank.
+    # Probability that LoRA's products lack an input in training (LoRA's `lora_dropout` in `peft`).
+    lora_dropout: float = 0.0
     # LoRA's targets: matrices of every layer by name, or all of attention or of the MLPs.
     lora_targets: tuple[LoraTarget, ...] = ("attention",)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigError(
-                f"Train.label_smoothing is {self.label_smoothing}; "
-                "it must be at least 0 and below 1"
-            )
+        for name in ("label_smoothing", "lora_dropout"):
+            if not 0 <= (value := getattr(self, name)) < 1:
+                raise ConfigError(f"Train.{name} is {value}; it must be at least 0 and below 1")
         if not 0 <= self.ema_decay <= 1 - 2**-24:  # float32 distinguishes it from 1
             raise ConfigError(
                 f"Train.ema_decay is {self.ema_decay}; it must be at least 0 and below 1 in float32"

@@ -197,7 +197,8 @@ def merge_lora(run: Run, params: Any) -> tuple[Run, dict[str, Any]]:
     from models.layers.lora import merge_factors
 
     merged = jax.jit(partial(merge_factors, scale=run.train.lora_scale))(params)
-    return dataclasses.replace(run, train=dataclasses.replace(run.train, lora_rank=None)), merged
+    train = dataclasses.replace(run.train, lora_rank=None, lora_dropout=0.0)
+    return dataclasses.replace(run, train=train), merged
 
 
 def check_encoding_size(workdir: Workdir, model: Any, encoding: Vocabulary | ImageEncoding) -> None:

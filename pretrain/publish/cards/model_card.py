@@ -23,7 +23,7 @@ from pretrain.config import Run
 from pretrain.convert import find_model_family
 from pretrain.convert.head_maps import HEAD_CONVERSIONS, list_unread_modules
 from pretrain.families import Family
-from pretrain.publish.cards import image_card
+from pretrain.publish.cards import adapter_card, image_card
 from pretrain.publish.cards.card_data import describe_data, format_scores
 from pretrain.publish.cards.card_texts import (
     HEAD_TASKS,
@@ -33,6 +33,9 @@ from pretrain.publish.cards.card_texts import (
     format_size,
     name_auto_class,
 )
+from pretrain.training.optimizers.frozen import count_trained
+
+UNLICENSED = "No licence is stated for the weights;"
 
 
 class TrainedModel(Protocol):
@@ -60,21 +63,37 @@ def find_task(config: Config) -> str:
     return HEAD_TASKS.get(type(config)) or find_model_family(config).task
 
 
-def make_card(trained: TrainedModel, dtype: str = "float32", place: str = "FOLDER") -> str:
+def make_card(
+    trained: TrainedModel,
+    dtype: str = "float32",
+    place: str = "FOLDER",
+    license: str | None = None,
+    base: str | None = None,
+) -> str:
     """Return the model card of a checkpoint whose weights are exported as `dtype`.
 
     It is written from the files of the run alone. Its lines load the model from `place`.
+
+    Args:
+      license: of the weights, as the Hub writes it.
+      base: for an adapter, the repository of the model beside which it is loaded.
     """
     run = trained.run
     family = find_model_family(run.model)
     own = {name: part for name, part in trained.params.items() if f"{name}/" != TEACHER}
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(own))
+    title = f"A {format_size(size)} {family.title}"
+    loading = make_loading_lines(run, trained.encoding, place)
+    if base:
+        size = count_trained(run, own)
+        title = f"A LoRA adapter of {size:,} parameters for {family.title}"
+        loading = adapter_card.list_loading_lines(run.model, loading, place, base)
     sections = [
-        "---\nlibrary_name: transformers\n"
-        f"pipeline_tag: {find_task(run.model)}\ntags: [{family.tokenizer_name}]\n"
-        f"{_name_base_model(trained)}---",
-        f"# A {format_size(size)} {family.title}\n\n{_describe_origin(trained)}"
-        + _describe_average(trained),
+        f"---\nlibrary_name: {'peft' if base else 'transformers'}\n"
+        f"pipeline_tag: {find_task(run.model)}\n"
+        f"tags: [{'lora, ' if base else ''}{family.tokenizer_name}]\n"
+        f"{_name_base_model(trained, base)}{format_license(license)}---",
+        f"# {title}\n\n{_describe_origin(trained)}" + _describe_average(trained),
         "\n".join(
             [
                 "| | |",
@@ -87,17 +106,22 @@ def make_card(trained: TrainedModel, dtype: str = "float32", place: str = "FOLDE
         ),
         "## Evaluation\n\n"
         + format_scores(trained.read_metrics(), trained.step, trained.parameters),
-        "## Use\n\n```python\n"
-        + "\n".join(make_loading_lines(run, trained.encoding, place))
-        + "\n```",
-        "## Limits\n\n" + _describe_limits(trained, family),
+        "## Use\n\n```python\n" + "\n".join(loading) + "\n```",
+        "## Limits\n\n" + _describe_limits(trained, family, license),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def _name_base_model(trained: TrainedModel) -> str:
-    """Return the line of a card's header on the repository that was imported, or ""."""
+def format_license(license: str | None) -> str:
+    """Return the line of a card's header on the licence, or ""."""
+    return f"license: {license}\n" if license else ""
+
+
+def _name_base_model(trained: TrainedModel, base: str | None) -> str:
+    """Return the line of a card's header on an adapter's base, or on what was imported, or ""."""
     repository = (trained.read_origin() or {}).get("repository")
+    if base:
+        repository = None if base == adapter_card.UNNAMED else base
     return f"base_model: {json.dumps(str(repository))}\n" if repository else ""
 
 
@@ -226,6 +250,8 @@ def _list_facts(
     objective: Any = run.data.objective
     model: Any = headed.backbone
     depth = " + ".join(map(str, model.depths))
+    if run.train.lora_rank:
+        yield from adapter_card.list_facts(run.train)
     yield "parameters", f"{size:,}"
     yield (
         "shape",
@@ -285,10 +311,16 @@ def _describe_outputs(task: Text2Text) -> str:
     return f"an answer, or `{UNANSWERABLE}`" if task.questions == "squad2" else "text"
 
 
-def _describe_limits(trained: TrainedModel, family: Family) -> str:
+def _describe_license(license: str | None) -> str:
+    """Return the beginning of a sentence on the licence of the weights."""
+    return f"The weights have the licence {license};" if license else UNLICENSED
+
+
+def _describe_limits(trained: TrainedModel, family: Family, license: str | None) -> str:
     """Return the paragraphs on what the model cannot do and what was not measured."""
     if isinstance(trained.encoding, ImageEncoding):
-        return "\n\n".join(image_card.LIMITS)
+        limits = "\n\n".join(image_card.LIMITS)
+        return limits.replace(UNLICENSED, _describe_license(license))
     gap = format_code(_find_gap_token(family, trained.vocabulary))
     (does, _), values = find_use(trained.run)
     values = {name: format_code(value) for name, value in values.items()}
@@ -305,7 +337,7 @@ def _describe_limits(trained: TrainedModel, family: Family) -> str:
         )
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures "
-        "above was measured. No licence is stated for the weights; check the licence of the data."
+        f"above was measured. {_describe_license(license)} check the licence of the data."
     )
     tokens = (
         f"A special token written out in a text ({gap}) is read as that token. Cloze itself "

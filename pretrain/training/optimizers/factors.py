@@ -1,7 +1,9 @@
 """LoRA in a run: which kernels have factors, how these begin, and how their gradients follow.
 
 The step computes with merged kernels (`models.layers.lora`), so models, kernels and exchanges know
-nothing of LoRA: the gradient of a merged kernel gives the gradients of its two factors.
+nothing of LoRA: the gradient of a merged kernel gives the gradients of its two factors. With
+`train.lora_dropout` a product reads other inputs than its kernel, so training adds the products to
+the outputs of the linear maps instead.
 """
 
 from __future__ import annotations
@@ -10,14 +12,19 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from models.config.heads import HeadedConfig
+from models.layers.dropout import KeyedDropout
 from models.layers.layer_layout import flatten_params, unflatten_params
+from models.layers.linear import Dense
 from models.layers.lora import LORA_A, LORA_B, draw_factor, merge_factors
+from models.layers.ops import apply_linear
 from pretrain.config import Run
 from pretrain.families import find_family
 from pretrain.mesh.gradient_exchange import GradientFn
@@ -46,7 +53,7 @@ class Lora(NamedTuple):
 
 def make_lora(run: Run) -> Lora:
     """Return LoRA as the settings of a run have it."""
-    scale, is_frozen = run.train.lora_scale, make_frozen_test(run)
+    scale, is_frozen, rate = run.train.lora_scale, make_frozen_test(run), run.train.lora_dropout
 
     def merge(params: Any) -> Any:
         return merge_factors(params, scale)
@@ -69,7 +76,45 @@ def make_lora(run: Run) -> Lora:
 
         return compute_trained
 
-    return Lora(jax.jit(merge), differentiate)
+    def differentiate_dropped(compute_gradient: GradientFn) -> GradientFn:
+        def compute_trained(params: Any, *inputs: Any) -> Any:
+            with nn.intercept_methods(partial(add_dropped_product, rate, scale)):
+                gradients, outputs = compute_gradient(params, *inputs)
+            trained = jax.tree_util.tree_map_with_path(
+                lambda keys, leaf: jnp.zeros_like(leaf) if is_frozen(format_path(keys)) else leaf,
+                gradients,
+            )
+            return trained, outputs
+
+        return compute_trained
+
+    return Lora(jax.jit(merge), differentiate_dropped if rate else differentiate)
+
+
+def add_dropped_product(
+    rate: float,
+    scale: float,
+    call: Callable[..., jax.Array],
+    args: tuple[jax.Array, ...],
+    options: dict[str, Any],
+    context: nn.module.InterceptorContext,
+) -> jax.Array:
+    """Return a linear map's output + scale * drop(x) A B, if it has factors; intercepts its call.
+
+    Each map draws its own dropout, also where several share an A.
+    """
+    y, dense = call(*args, **options), context.module
+    if not isinstance(dense, Dense) or not dense.has_variable("params", LORA_B):
+        return y
+    owner: Any = dense if dense.has_variable("params", LORA_A) else dense.parent
+    a, b = owner.get_variable("params", LORA_A), dense.get_variable("params", LORA_B)
+    activation, drop, axes = options.get("activation"), options.get("drop"), a.ndim - 1
+    x = activation(*args) if activation else args[0]
+    x = drop(x) if drop else x
+    key = jax.random.key_data(dense.make_rng("dropout")).reshape(-1)[-2:]
+    by_row = x.ndim - axes > 1  # A table of positions has no rows of the batch.
+    x = KeyedDropout(key, rate, (), dense.ops.drop, by_row)(x)
+    return y + (scale * apply_linear(apply_linear(x, a, axes), b)).astype(y.dtype)
 
 
 def add_factors(run: Run, params: Any) -> Any:

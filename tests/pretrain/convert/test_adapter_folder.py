@@ -152,7 +152,7 @@ def written(tmp_path_factory):
     model = ClassifierConfig(encoder=make_tiny(BertConfig), labels=("a", "b", "c"))
     adapted = adapt(model, ("query", "value"))[2]
     folder = tmp_path_factory.mktemp("adapter") / "folder"
-    sizes = write_adapter(folder, model, adapted, ALPHA)
+    sizes = write_adapter(folder, model, adapted, ALPHA, dropout=0.25)
     assert sizes.keys() == {CONFIG, WEIGHTS}
     return model, adapted, folder
 
@@ -168,7 +168,7 @@ def test_a_folder_has_the_head_and_is_read(written):
         for part in ("weight", "bias")
     }
     adapter = open_adapter(folder)
-    assert (adapter.rank, adapter.alpha) == (RANK, ALPHA)
+    assert (adapter.rank, adapter.alpha, adapter.dropout) == (RANK, ALPHA, 0.25)
     assert find_adapter_targets(adapter, model) == ("query", "value")
     fresh = draw(adapted, 5)
     again, has_head = fill_adapter(adapter, model, fresh)
@@ -184,6 +184,7 @@ CHANGES = {
     "rank_pattern": ({"query": 4}, "rank_pattern is {'query': 4}; Cloze reads {} alone"),
     "r": (0, "r is 0; expected a whole number from 1"),
     "lora_alpha": ("8", "lora_alpha is '8'; expected a number"),
+    "lora_dropout": (1, "lora_dropout is 1; expected a number from 0, below 1"),
 }
 
 
@@ -319,8 +320,9 @@ def test_peft_computes_the_same_logits(name, tmp_path):
     model = PEERS[name]
     _, base, adapted = adapt(model)
     ours = score(name, merge(adapted))
-    write_adapter(tmp_path / "adapter", model, adapted, ALPHA)
+    write_adapter(tmp_path / "adapter", model, adapted, ALPHA, dropout=0.25)
     beside = peft.PeftModel.from_pretrained(make_peer(name, base), tmp_path / "adapter")
+    assert beside.peft_config["default"].lora_dropout == 0.25
     np.testing.assert_allclose(score_peer(name, beside), ours, atol=1e-4)
     assert np.abs(ours - score(name, base)).max() > 0.01
     np.testing.assert_allclose(score_peer(name, beside.merge_and_unload()), ours, atol=1e-4)
@@ -338,12 +340,13 @@ def test_an_adapter_of_peft_is_read(name, uses_rslora, tmp_path):
     base = adapt(model)[1]
     settings = peft.LoraConfig(
         task_type=None if name == "t5" else "SEQ_CLS",
-        r=4, lora_alpha=10, target_modules=TARGETS[name], init_lora_weights=False,
+        r=4, lora_alpha=10, lora_dropout=0.125, target_modules=TARGETS[name], init_lora_weights=False,
         use_rslora=uses_rslora, fan_in_fan_out=name == "gpt2",
     )  # fmt: skip
     theirs = peft.get_peft_model(make_peer(name, base), settings)
     theirs.save_pretrained(tmp_path)
     adapter = open_adapter(tmp_path)
+    assert adapter.dropout == 0.125
     targets = find_adapter_targets(adapter, model)
     run, *_ = adapt(model, targets, rank=4)
     fresh = draw(jax.eval_shape(lambda: add_factors(run, base)), 9)

@@ -1,8 +1,10 @@
 """LoRA: the factors beside the kernels, their gradients, and a model that stays as it is."""
 
 import dataclasses
+import functools
 import re
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,11 +14,12 @@ from models.config.gpt2 import Gpt2Config
 from models.config.heads import ClassifierConfig
 from models.config.textcnn import TextCnnConfig
 from models.layers.layer_layout import flatten_params, match_layout, unstack_layers
+from models.layers.linear import Dense
 from models.layers.lora import merge_factors
 from pretrain.config import Mesh, override_run, validate_run
 from pretrain.mesh.sharding import format_path, make_mesh
 from pretrain.settings.overrides import ConfigError
-from pretrain.training.optimizers.factors import add_factors
+from pretrain.training.optimizers.factors import add_dropped_product, add_factors
 from pretrain.training.optimizers.frozen import count_trained
 from pretrain.training.program import make_program
 from tests.pretrain.conftest import make_tiny
@@ -214,6 +217,46 @@ def test_gradients_are_those_of_the_formula(run, random_batch):
     np.testing.assert_allclose(metrics["gradient_norm"], norm, rtol=1e-4)
 
 
+@pytest.mark.parametrize("rate", [0.25, 0.0])
+def test_dropout_is_for_the_inputs_of_the_products(rate):
+    """With A and B the identity, the output is x @ kernel + scale * drop(x): the mask is visible."""
+    dense, scale = Dense(16, use_bias=False), 1.5
+    x, kernel = jax.random.normal(jax.random.key(0), (4, 50, 16)), jnp.ones((16, 16))
+    params = {"kernel": kernel, "lora_a": jnp.eye(16), "lora_b": jnp.eye(16)}
+    with nn.intercept_methods(functools.partial(add_dropped_product, rate, scale)):
+        y, again = (
+            dense.apply({"params": params}, x, rngs={"dropout": jax.random.key(seed)})
+            for seed in (1, 2)
+        )
+    factors = (y - x @ kernel) / (scale * x)
+    kept = np.asarray(jnp.abs(factors) > 0.5)
+    np.testing.assert_allclose(factors, kept / (1 - rate), atol=1e-2)
+    assert abs(kept.mean() - (1 - rate)) < 0.05  # 2.1 standard deviations are 0.016
+    assert np.array_equal(y, again) == (rate == 0)
+    assert (len(np.unique(kept.reshape(-1, 16), axis=0)) > 100) == (rate > 0)  # its own per token
+
+
+def test_dropped_products_have_the_gradients_of_merged_kernels(run, random_batch):
+    """At so low a rate that nothing is dropped: products beside the maps, and products in them."""
+    batches = [random_batch(run, seed) for seed in range(2)]
+    merged = train(run, batches)
+    beside = train(override_run(run, ["train.lora_dropout=1e-9"]), batches)
+    for path, leaf in flatten_params(merged[1]).items():
+        np.testing.assert_allclose(flatten_params(beside[1])[path], leaf, atol=3e-4, err_msg=path)
+        if not is_trained(path):
+            np.testing.assert_array_equal(flatten_params(beside[1])[path], leaf, err_msg=path)
+    np.testing.assert_allclose(beside[2]["gradient_norm"], merged[2]["gradient_norm"], rtol=1e-3)
+
+
+@pytest.mark.more
+def test_devices_drop_the_same(run, random_batch):
+    run = override_run(run, ["train.lora_dropout=0.5"])
+    batches, mesh = [random_batch(run)] * 2, make_mesh(Mesh(8))
+    (_, alone, *_), (_, last, *_) = train(run, batches), train(run, batches, mesh)
+    for path, leaf in flatten_params(alone).items():
+        np.testing.assert_allclose(flatten_params(last)[path], leaf, atol=3e-4, err_msg=path)
+
+
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (8, 1, 1), (1, 8, 1)], ids=str)
 def test_devices_change_nothing(run, random_batch, sizes):
@@ -257,6 +300,8 @@ def drop_factors(tree):
         (["train.lora_rank=0"], "Train.lora_rank is 0; it must be at least 1"),
         (["train.lora_targets=()"], "train.lora_rank=2: train.lora_targets is empty"),
         (["train.trainable_layers=1"], "train.lora_rank=2 and train.trainable_layers=1 both say"),
+        (["train.lora_dropout=1"], "Train.lora_dropout is 1.0; it must be at least 0 and below 1"),
+        (["train.lora_rank=none", "train.lora_dropout=0.1"], "train.lora_dropout=0.1: the run has no LoRA"),
         (["train.ema_decay=0.9"], "train.lora_rank=2: train.ema_decay=0.9 would hold"),
         (["optimizer=muon"], "train.lora_rank=2: optimizer=muon is for whole matrices"),
         (["train.lora_rank=33"], "train.lora_rank=33: encoder/bert/encoder/layers/attention/key/"

@@ -11,7 +11,7 @@ from pretrain import api
 from pretrain.config import load
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.startup import check_base
-from pretrain.workdir.trained import open_trained
+from pretrain.workdir.trained import Trained, open_trained
 from pretrain.workdir.workdir import Workdir
 from tests.pretrain.finetune.conftest import WORDS
 from tests.pretrain.workdirs import write_json_lines
@@ -20,6 +20,7 @@ SETTINGS = [
     *("train.lora_rank=3", "train.lora_alpha=6", "train.lora_targets=attention,mlp"),
     *("data.batch_size=32", "optimizer.learning_rate=1e-2", "data.objective.length=10"),
     *("train.compute_dtype=float32", "train.steps=8", "data.feed=threads"),
+    "train.lora_dropout=0.25",
 ]
 
 
@@ -53,6 +54,7 @@ def test_a_run_opens_as_the_model_with_merged_kernels(tuned, untrained, examples
         open_trained(untrained),
     )
     assert raw.run.train.lora_rank == 3 and merged.run.train.lora_rank is None
+    assert raw.run.train.lora_dropout == 0.25 and not merged.run.train.lora_dropout
     before = {f"encoder/{path}": leaf for path, leaf in flatten_params(base.params).items()}
     saved, found = flatten_params(raw.params), flatten_params(merged.params)
     assert found.keys() == {path for path in saved if "lora" not in path}
@@ -96,26 +98,30 @@ def test_a_random_model_is_not_frozen(untrained, examples, tmp_path):
         check_base(run, Workdir.open(tmp_path / "new"))
 
 
-def test_an_adapter_is_exported_and_begun_with(tuned, untrained, examples, tmp_path):
+def test_an_adapter_is_exported_and_begun_with(tuned, untrained, examples, tmp_path, monkeypatch):
     """The run that begins with it is the one that wrote it, head included."""
     sizes = api.export(tuned, tmp_path / "adapter", format="peft")
-    assert sizes.keys() == {"adapter_config.json", "adapter_model.safetensors"}
+    assert sizes.keys() == {"adapter_config.json", "adapter_model.safetensors", "README.md"}
     options = {**examples, "adapter": str(tmp_path / "adapter")}
     rest = [setting for setting in SETTINGS if "lora" not in setting]
     rest += ["train.stop_at_step=1", "checkpoint.keep=9"]
     begin = partial(api.finetune, untrained, "classification", tmp_path / "w", **options)
     with pytest.raises(ValueError, match="train.lora_rank=5: the adapter .* has 3; leave it out"):
         begin(overrides=[*rest, "train.lora_rank=5"])
+    monkeypatch.setattr(Trained, "read_origin", lambda trained: {"repository": "ann/base"})
     begin(overrides=rest)
+    monkeypatch.undo()
     first, before = (open_trained(*place, merge=False) for place in ((tmp_path / "w", 0), (tuned,)))
     jax.tree.map(np.testing.assert_array_equal, first.params, before.params)
-    assert first.run.train.lora_alpha == 6 and first.read_origin()["fresh"] == []
+    assert (first.run.train.lora_alpha, first.run.train.lora_dropout) == (6, 0.25)
+    origin = first.read_origin()
+    assert (origin["fresh"], origin["base_repository"]) == ([], "ann/base")
     with pytest.raises(ConfigError, match="began with the adapter adapter, not with none"):
         api.finetune(untrained, "classification", tmp_path / "w", **examples, overrides=[
-            *rest, "train.lora_rank=3", "train.lora_alpha=6",
+            *rest, "train.lora_rank=3", "train.lora_alpha=6", "train.lora_dropout=0.25",
             "train.lora_targets=key,out,query,value,down,up",
         ])  # fmt: skip
     with pytest.raises(ValueError, match="was trained without LoRA, so it has no adapter"):
         api.export(untrained, tmp_path / "none", format="peft")
-    with pytest.raises(ValueError, match="--format peft: `push` uploads whole models"):
+    with pytest.raises(ValueError, match="is in no repository, and nobody can use .* --base-model"):
         api.push(tuned, "user/name", format="peft")

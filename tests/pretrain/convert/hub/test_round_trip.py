@@ -6,9 +6,12 @@ import shutil
 import numpy as np
 import pytest
 
+from data.corpus.hub.client import HubError
 from pretrain.__main__ import main
+from pretrain.config import override_run
 from pretrain.publish import push
 from pretrain.publish.upload import Target, push_folder
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.trained import open_trained
 
 
@@ -113,6 +116,83 @@ def test_a_push_in_the_form_of_jax(hub, imported, tmp_path, capsys):
     assert "--folder names a finished export" in capsys.readouterr().err
     assert main(["push", "--folder", str(folder), "--repo", "ann/jax2"]) == 0
     assert set(hub.files("ann/jax2")) == set(files)
+
+
+@pytest.fixture(scope="session")
+def adapted(imported, tmp_path_factory):
+    """Return the workdir of that model with LoRA, before its first step."""
+    trained = open_trained(imported)
+    run = override_run(
+        trained.run,
+        ["train.lora_rank=2", "train.lora_dropout=0.25", "train.ema_decay=0"],
+    )
+    workdir = tmp_path_factory.mktemp("adapted") / "run"
+    origin = {"folder": "imported", "pretrained_step": 0}
+    start_workdir(workdir, run, trained.params, trained.encoding, origin)
+    return workdir
+
+
+def test_an_adapter_names_its_base(hub, adapted, exported, tmp_path, capsys):
+    from huggingface_hub import ModelCard
+
+    words = ["push", "--workdir", str(adapted), "--repo", "ann/adapter", "--format", "peft"]
+    assert main(words) == 2
+    assert "nobody can use an adapter without its base" in capsys.readouterr().err
+    assert "ann/adapter" not in hub.repositories
+    given = ["--base-model", "ann/small", "--license", "apache-2.0"]
+    assert main([*words, *given]) == 0
+    assert "load it with `peft`, as its README.md does: ann/adapter" in capsys.readouterr().out
+    files = hub.files("ann/adapter")
+    assert set(files) - {".gitattributes"} == {
+        *("README.md", "adapter_config.json", "adapter_model.safetensors")
+    }
+    settings = json.loads(files["adapter_config.json"])
+    assert (settings["base_model_name_or_path"], settings["lora_dropout"]) == ("ann/small", 0.25)
+    text = files["README.md"].decode()
+    card = ModelCard(text).data
+    assert (card.base_model, card.library_name, card.license) == ("ann/small", "peft", "apache-2.0")
+    assert "lora" in card.tags and "The weights have the licence apache-2.0;" in text
+    assert 'model = PeftModel.from_pretrained(model, "ann/adapter")' in text
+    assert 'tokenizer = AutoTokenizer.from_pretrained("ann/small")' in text
+    # the folder is an export like others, and does not replace a whole model
+    folder, export = tmp_path / "adapter", ["export", "--workdir", str(adapted), "--format", "peft"]
+    assert main([*export, "--output", str(folder), *given]) == 0
+    assert main([*export, "--output", str(folder), *given, "--overwrite"]) == 0
+    pushed = push_folder(folder, Target("ann/adapter"))
+    assert (
+        not pushed.removed
+        and hub.files("ann/adapter")["adapter_config.json"] == (files["adapter_config.json"])
+    )
+    push_folder(exported, Target("ann/small"))
+    for path, place, message in (
+        (folder, "ann/small", "has a whole model, which an adapter would replace"),
+        (exported, "ann/adapter", "has an adapter, which a whole model would replace"),
+    ):
+        before = hub.files(place)
+        with pytest.raises(HubError, match=message):
+            push_folder(path, Target(place))
+        assert hub.files(place) == before
+    (folder / "adapter_config.json").write_text(json.dumps(settings | {"auto_mapping": None}))
+    assert main([*export, "--output", str(folder), *given, "--overwrite"]) == 2
+    assert "was saved again by `peft`" in capsys.readouterr().err
+
+
+@pytest.mark.more
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+def test_a_stranger_loads_an_adapter_with_peft(hub, adapted, exported, tmp_path):
+    """The lines of the card, run as they are; B is zero, so the base's parameters are what is left."""
+    for library in ("torch", "transformers", "peft"):
+        pytest.importorskip(library, reason="the extra `peers` is not installed")
+    push_folder(exported, Target("ann/small"))
+    words = ["--format", "peft", "--base-model", "ann/small", "--repo", "ann/adapter"]
+    assert main(["push", "--workdir", str(adapted), *words]) == 0
+    card = hub.files("ann/adapter")["README.md"].decode()
+    lines = card.partition("```python\n")[2].partition("```")[0].splitlines()
+    names = {}
+    exec("\n".join(line for line in lines if "pipeline" not in line or "import" in line), names)
+    settings = names["model"].peft_config["default"]
+    assert (settings.r, settings.lora_dropout) == (2, 0.25)
+    assert settings.base_model_name_or_path == "ann/small"
 
 
 def test_a_second_push_replaces_what_the_first_wrote(hub, exported, tmp_path):
