@@ -179,10 +179,13 @@ def test_an_adapter_names_its_base(hub, adapted, exported, tmp_path, capsys):
 
 @pytest.mark.more
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-def test_a_stranger_loads_an_adapter_with_peft(hub, adapted, exported, tmp_path):
+def test_a_stranger_loads_an_adapter_with_peft(hub, adapted, exported, monkeypatch):
     """The lines of the card, run as they are; B is zero, so the base's parameters are what is left."""
     for library in ("torch", "transformers", "peft"):
         pytest.importorskip(library, reason="the extra `peers` is not installed")
+    from huggingface_hub import hf_api
+
+    monkeypatch.setattr(hf_api.api, "endpoint", hub.url)  # of the stand-in that imported it
     push_folder(exported, Target("ann/small"))
     words = ["--format", "peft", "--base-model", "ann/small", "--repo", "ann/adapter"]
     assert main(["push", "--workdir", str(adapted), *words]) == 0
