@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ from pretrain.convert.adapter_places import (
 from pretrain.convert.export_folder import list_sizes, save_tensors, write_json
 from pretrain.convert.name_map import FLOATS, Match, expand_rules, format_names
 from pretrain.convert.safe_folder import FolderError, FolderTensors, read_json
-from pretrain.convert.weight_values import FiniteTensors, check_finite
+from pretrain.convert.weight_values import FiniteTensors, PrefixedTensors, check_finite
 from pretrain.families.family_record import HuggingFaceMap
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -191,22 +191,6 @@ class Adapter(NamedTuple):
         return [name.removesuffix(end) for name in self.tensors if name.endswith(end)]
 
 
-class PrefixedTensors(Mapping[str, np.ndarray]):
-    """Tensors whose names have lost the prefix that `peft` gives to all."""
-
-    def __init__(self, tensors: Mapping[str, np.ndarray]) -> None:
-        self._tensors = tensors
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._tensors[PREFIX + name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name.removeprefix(PREFIX) for name in self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-
 def open_adapter(folder: str | os.PathLike[str]) -> Adapter:
     """Open a folder of `peft`, and check its settings and the headers of its tensors.
 
@@ -240,7 +224,7 @@ def open_adapter(folder: str | os.PathLike[str]) -> Adapter:
     tensors = FolderTensors(folder, WEIGHTS)
     if odd := sorted(name for name in tensors if not name.startswith(PREFIX)):
         raise FolderError(f"{folder / WEIGHTS}: {odd[0][:200]} does not begin with {PREFIX}")
-    named = PrefixedTensors(FiniteTensors(tensors))
+    named = PrefixedTensors(FiniteTensors(tensors), PREFIX)
     return Adapter(folder, rank, float(alpha), float(dropout), named)
 
 

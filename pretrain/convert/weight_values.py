@@ -76,3 +76,19 @@ def round_tensors(tensors: dict[str, np.ndarray], dtype: str) -> dict[str, np.nd
             tensor = narrow
         rounded[name] = tensor
     return rounded
+
+
+class PrefixedTensors(Mapping[str, np.ndarray]):
+    """Tensors whose names have lost a prefix that all of them have."""
+
+    def __init__(self, tensors: Mapping[str, np.ndarray], prefix: str) -> None:
+        self._tensors, self._prefix = tensors, prefix
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._tensors[self._prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.removeprefix(self._prefix) for name in self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)

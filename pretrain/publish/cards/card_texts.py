@@ -14,6 +14,9 @@ HEAD_TASKS = {
 }
 
 
+UNLICENSED = "No licence is stated for the weights;"
+
+
 def make_generation_lines(prompt: str) -> tuple[str, str]:
     """Return lines of Python that generate text from a prompt."""
     return (
@@ -130,3 +133,13 @@ def format_literal(text: str) -> str:
 def format_size(count: int) -> str:
     """Return a number of parameters as an adjective."""
     return f"{count / 1e6:.1f}M-parameter" if count >= 1e5 else f"{count:,}-parameter"
+
+
+def format_license(license: str | None) -> str:
+    """Return the line of a card's header on the licence, or ""."""
+    return f"license: {license}\n" if license else ""
+
+
+def describe_license(license: str | None) -> str:
+    """Return the beginning of a sentence on the licence of the weights."""
+    return f"The weights have the licence {license};" if license else UNLICENSED

@@ -27,15 +27,16 @@ from pretrain.publish.cards import adapter_card, image_card
 from pretrain.publish.cards.card_data import describe_data, format_scores
 from pretrain.publish.cards.card_texts import (
     HEAD_TASKS,
+    UNLICENSED,
     USES,
+    describe_license,
     format_code,
+    format_license,
     format_literal,
     format_size,
     name_auto_class,
 )
 from pretrain.training.optimizers.frozen import count_trained
-
-UNLICENSED = "No licence is stated for the weights;"
 
 
 class TrainedModel(Protocol):
@@ -110,11 +111,6 @@ def make_card(
         "## Limits\n\n" + _describe_limits(trained, family, license),
     ]
     return "\n\n".join(sections) + "\n"
-
-
-def format_license(license: str | None) -> str:
-    """Return the line of a card's header on the licence, or ""."""
-    return f"license: {license}\n" if license else ""
 
 
 def _name_base_model(trained: TrainedModel, base: str | None) -> str:
@@ -311,16 +307,11 @@ def _describe_outputs(task: Text2Text) -> str:
     return f"an answer, or `{UNANSWERABLE}`" if task.questions == "squad2" else "text"
 
 
-def _describe_license(license: str | None) -> str:
-    """Return the beginning of a sentence on the licence of the weights."""
-    return f"The weights have the licence {license};" if license else UNLICENSED
-
-
 def _describe_limits(trained: TrainedModel, family: Family, license: str | None) -> str:
     """Return the paragraphs on what the model cannot do and what was not measured."""
     if isinstance(trained.encoding, ImageEncoding):
         limits = "\n\n".join(image_card.LIMITS)
-        return limits.replace(UNLICENSED, _describe_license(license))
+        return limits.replace(UNLICENSED, describe_license(license))
     gap = format_code(_find_gap_token(family, trained.vocabulary))
     (does, _), values = find_use(trained.run)
     values = {name: format_code(value) for name, value in values.items()}
@@ -337,7 +328,7 @@ def _describe_limits(trained: TrainedModel, family: Family, license: str | None)
         )
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures "
-        f"above was measured. {_describe_license(license)} check the licence of the data."
+        f"above was measured. {describe_license(license)} check the licence of the data."
     )
     tokens = (
         f"A special token written out in a text ({gap}) is read as that token. Cloze itself "
