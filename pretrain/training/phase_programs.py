@@ -38,7 +38,7 @@ from pretrain.workdir.workdir import Workdir
 
 # Imported when a run needs them: a dataset of the caller, what phases share, samples.
 ComposedBatches = call_later("data.composed:ComposedBatches")
-find_shapes = call_later("pretrain.training.phase_shapes:find_shapes")
+find_shapes = call_later("pretrain.training.fits.phase_shapes:find_shapes")
 make_sampler = call_later("pretrain.training.gap_samples:make_sampler")
 
 # (step, batch on the mesh) for consecutive steps.

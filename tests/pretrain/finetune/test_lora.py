@@ -229,11 +229,11 @@ def test_dropout_is_for_the_inputs_of_the_products(rate):
             for seed in (1, 2)
         )
     factors = (y - x @ kernel) / (scale * x)
-    kept = np.asarray(jnp.abs(factors) > 0.5)
-    np.testing.assert_allclose(factors, kept / (1 - rate), atol=1e-2)
-    assert abs(kept.mean() - (1 - rate)) < 0.05  # 2.1 standard deviations are 0.016
+    stays = np.asarray(jnp.abs(factors) > 0.5)
+    np.testing.assert_allclose(factors, stays / (1 - rate), atol=1e-2)
+    assert abs(stays.mean() - (1 - rate)) < 0.05  # 2.1 standard deviations are 0.016
     assert np.array_equal(y, again) == (rate == 0)
-    assert (len(np.unique(kept.reshape(-1, 16), axis=0)) > 100) == (rate > 0)  # its own per token
+    assert (len(np.unique(stays.reshape(-1, 16), axis=0)) > 100) == (rate > 0)  # its own per token
 
 
 def test_dropped_products_have_the_gradients_of_merged_kernels(run, random_batch):

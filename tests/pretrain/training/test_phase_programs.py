@@ -18,9 +18,9 @@ from pretrain.mesh.sharding import make_mesh
 from pretrain.phases import open_streams, resolve_phases
 from pretrain.settings.overrides import ConfigError
 from pretrain.training import phase_programs
+from pretrain.training.fits.phase_shapes import find_shapes, level_mask_rate
 from pretrain.training.loop import train
 from pretrain.training.phase_programs import check_batches, check_programs, join_rates
-from pretrain.training.phase_shapes import find_shapes, level_mask_rate
 from pretrain.training.program import make_program
 from pretrain.training.schedules import make_learning_rate
 from pretrain.workdir import metrics_file
