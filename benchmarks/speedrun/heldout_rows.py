@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import ROOT
 from benchmarks.program_turns import run_to_end
 from benchmarks.speedrun.entries import VOCAB
 from data.config import Data
@@ -65,8 +64,3 @@ def write_heldout_arrays(store: Source, path: pathlib.Path) -> None:
         key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]
     }
     np.savez(path, **arrays)
-
-
-def name_path(path: pathlib.Path) -> str:
-    """Return a path from the root of the repository where it is below it."""
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
