@@ -38,8 +38,8 @@ class StoreBuilder:
       job_bytes: bytes of a job.
       total_bytes: bytes of all sources.
       resume: the folder of the results that a killed process left; None: they are not saved.
-      counts: of each source, the bytes, words and unknown tokens of its documents, and the bytes
-        of its text on which the vocabulary was trained.
+      counts: of each source, the bytes, words and unknown tokens of its documents, the words of
+        those for training, and the bytes of its text on which the vocabulary was trained.
       cleaning: the `data.prepare.cleaning_pass.CleaningPass`; None: no document is dropped.
     """
 
@@ -241,7 +241,7 @@ class StoreBuilder:
         report = JobReport()
         thresholds, cleaning = self._list_thresholds(threshold), self.cleaning
         for counts, values in zip(self.counts, self.values):  # a second pass counts again
-            for unit in ("bytes", "words", "unknown"):
+            for unit in ("bytes", "words", "train_words", "unknown"):
                 counts[unit] = 0
             values.clear()
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
@@ -278,6 +278,7 @@ class StoreBuilder:
         counts["unknown"] += report.totals["unknown"]
         for unit in ("bytes", "words"):
             counts[unit] += sum(report.sizes[f"{split} {unit}"] for split in SPLITS)
+        counts["train_words"] += report.sizes["train words"]
         merge_values(self.values[source], report.values)
 
     def _group_chunks(

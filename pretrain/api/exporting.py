@@ -60,6 +60,7 @@ class PushArguments(ExportOptions):
 def export(options: ExportArguments) -> dict[str, int]:
     """Write a checkpoint as a folder that `transformers` opens; return {file: size in bytes}.
 
+    With `by_words` it writes a folder for each number of words, and the files begin with its name.
     The folder appears whole or not at all. `model` may also be a loaded checkpoint, which is read
     from its workdir again.
 
@@ -71,6 +72,16 @@ def export(options: ExportArguments) -> dict[str, int]:
     """
     from pretrain.publish.export import export_run
 
+    if options.by_words:
+        from pretrain.publish.word_exports import export_revisions
+
+        workdir, *_ = find_checkpoint(options.model, None, options.parameters)
+        found = export_revisions(workdir, options.output, options, print_notice)
+        return {
+            f"{name}/{file}": size
+            for name, exported in found.items()
+            for file, size in exported.files.items()
+        }
     workdir, *chosen = find_checkpoint(options.model, options.step, options.parameters)
     options = dataclasses.replace(options, **dict(zip(("step", "parameters"), chosen)))
     return export_run(workdir, options.output, options).files
@@ -79,6 +90,8 @@ def export(options: ExportArguments) -> dict[str, int]:
 @takes(PushArguments)
 def push(options: PushArguments) -> Pushed | None:
     """Export a checkpoint and upload it in one commit to a repository of the Hugging Face Hub.
+
+    With `by_words` each number of words is a branch, and the upload of `main` is returned.
 
     Of several processes the first one uploads; the others return None. `model` may also be a loaded
     checkpoint, which is read from its workdir again.
@@ -92,6 +105,10 @@ def push(options: PushArguments) -> Pushed | None:
     workdir, *chosen = find_checkpoint(options.model, options.step, options.parameters)
     if detect_cluster(os.environ).process_index:
         return None
+    if options.by_words:
+        from pretrain.publish.word_exports import push_revisions
+
+        return push_revisions(workdir, make_target(options), options, print_notice)["main"]
     options = dataclasses.replace(options, **dict(zip(("step", "parameters"), chosen)))
     return push_run(workdir, make_target(options), options, print_notice)
 

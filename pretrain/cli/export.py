@@ -25,7 +25,13 @@ def run(args: argparse.Namespace) -> int:
     """Write the folder and print its files; return 0."""
     from pretrain.publish.export import export_run
 
-    exported = export_run(args.workdir, args.output, read_options(ExportArguments, args))
+    options = read_options(ExportArguments, args)
+    if args.by_words:
+        from pretrain.publish.word_exports import export_revisions
+
+        export_revisions(args.workdir, args.output, options)
+        return 0
+    exported = export_run(args.workdir, args.output, options)
     print(f"{args.output}: {name_parameters(exported.step, args.parameters)} of {args.workdir}")
     print("\n".join(list_file_lines(exported, args.format)))
     if args.format == "jax":

@@ -43,6 +43,12 @@ def run(args: argparse.Namespace) -> int:
     if cluster.process_index:
         print(f"process {cluster.process_index} uploads nothing: the first does", file=sys.stderr)
         return 0
+    if args.by_words:
+        from pretrain.publish.word_exports import push_revisions
+
+        for name, pushed in push_revisions(args.workdir, target, options).items():
+            print(f"{name}: {pushed.url}")
+        return 0
     if args.folder:
         pushed = push_folder(args.folder, target)
     else:

@@ -14,6 +14,12 @@ class ExportOptions(HeadOptions):
 
     step: int | None = step_option()
     parameters: str | None = parameters_option()
+    by_words: bool = option(
+        "one export for each number of words in checkpoint.words that the run has read, chck_1M, "
+        "chck_2M, ... as BabyLM's evaluation names them, and the newest checkpoint as main: "
+        "folders in FOLDER, or branches of the repository",
+        default=False,
+    )
     overwrite: bool = option("replace an earlier export in FOLDER", default=False)
     allow_nonfinite: bool = option(
         "export weights that contain NaN or infinite values (default: an error)", default=False
@@ -59,3 +65,5 @@ class ExportOptions(HeadOptions):
                     f"--license {self.license!r:.80}: the Hub's licences have small letters, "
                     "digits, dots and hyphens, such as apache-2.0 or cc-by-4.0"
                 )
+        if self.by_words and (self.step is not None or self.format == "peft"):
+            raise ValueError("--by-words exports whole models of its own steps: give no --step")

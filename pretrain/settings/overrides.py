@@ -30,7 +30,8 @@ def check_at_least(config: Any, low: float, *names: str) -> None:
     """Raise ConfigError unless each named field of `config` is `low` or more."""
     for name in names:
         value = getattr(config, name)
-        if isinstance(value, (int, float)) and not value >= low:
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(one, (int, float)) and not one >= low for one in numbers):
             raise ConfigError(
                 f"{type(config).__name__}.{name} is {value}; it must be at least {low}"
             )

@@ -203,7 +203,8 @@ class Evaluate:
 class Checkpoint:
     """The checkpoints, saved every `every` steps and after the last.
 
-    The newest `keep`, those at multiples of `keep_every`, the best and pinned ones are not deleted.
+    The newest `keep`, those at multiples of `keep_every` and at `words`, the best and pinned ones
+    are not deleted.
     """
 
     every: int = 1_000  # [steps] Interval of saving.
@@ -212,9 +213,10 @@ class Checkpoint:
     # Also keep the checkpoint with the lowest loss or the highest metric of evaluate.metrics; '':
     # none. With `evaluate.ema`, ema/loss and so on choose by the scores of the moving average.
     best: str = ""
+    words: tuple[int, ...] = ()  # [words] Also save and keep the first step that has read so many.
 
     def __post_init__(self) -> None:
-        check_at_least(self, 1, "every", "keep")
+        check_at_least(self, 1, "every", "keep", "words")
         check_at_least(self, 0, "keep_every")
 
 

@@ -80,6 +80,7 @@ class TrainContext:
       phase: the one in force.
       open_feed: takes a step and returns a generator of (step, batch on the mesh) from there on.
       reads_stream: whether the feed reads the rows as they are, and not a user's dataset.
+      word_steps: {step: numbers of words, of checkpoint.words, that it is the first to have read}.
     """
 
     run: Run
@@ -97,6 +98,7 @@ class TrainContext:
     profiler: StepProfiler
     open_feed: Callable[[int], Batches]
     reads_stream: bool
+    word_steps: Mapping[int, list[int]]
 
     def read_batches(self, start: int) -> RestartableFeed:
         """Return the batches of the run from step `start` on."""
@@ -200,6 +202,7 @@ class TrainContext:
                 counts={
                     "guard": self.guard.make_record(),
                     "stopping": self.early_stopping.make_record(),
+                    "words": self.word_steps.get(step, []),
                 },
             )
         self.ledger.mark_checkpoint(step, self.checkpoints.list_steps())

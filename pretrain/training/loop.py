@@ -10,6 +10,7 @@ from typing import Any
 import jax
 from etils import epath
 
+from data.members import call_later
 from data.source import Source
 from pretrain.config import Run
 from pretrain.host.lost_output import drop_failed_output
@@ -53,6 +54,8 @@ from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.leases.hold_lease import hold_lease
 from pretrain.workdir.leases.lease import Lease
 from pretrain.workdir.workdir import Workdir
+
+plan_word_steps = call_later("pretrain.training.word_steps:plan_word_steps")
 
 
 def train(
@@ -156,6 +159,9 @@ def train_with_lease(
             profiler=stack.enter_context(profiler),
             open_feed=make_feed_opener(phases, mesh, run.train.last_step, preemption),
             reads_stream=dataset is None,
+            word_steps=plan_word_steps(run, phases, opened.source, checkpoints, start, log)
+            if run.checkpoint.words
+            else {},
         )
         last_saved = run_steps(context, state, preemption)
         return end_run(context, workdir, preemption, last_saved)
@@ -229,7 +235,7 @@ def run_steps(context: TrainContext, state: TrainState, stop: Preemption) -> int
             step += 1
             state, metrics = context.train_step(step, state, batch)
             must_stop = stop.is_requested(step)
-            must_save |= is_due(step, run.checkpoint.every, last)
+            must_save |= is_due(step, run.checkpoint.every, last) or step in context.word_steps
             context.check_row(log.log_step(step, metrics))  # Of the step before this one.
             context.checkpoints.check_errors()
             scores = None

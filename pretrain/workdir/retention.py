@@ -1,7 +1,8 @@
 """Retention of checkpoints: which of them stay; all others are deleted.
 
-The newest stay, one every so many steps, the best, and those that the user has pinned. A step is
-pinned by its number in the file `pinned` of the workdir, before or after it is saved:
+The newest stay, one every so many steps, the best, those of `checkpoint.words`, and those that the
+user has pinned. A step is pinned by its number in the file `pinned` of the workdir, before or after
+it is saved:
 
     echo 30000 >> WORKDIR/pinned
 
@@ -90,6 +91,7 @@ class Retention:
     def __init__(self, rule: Checkpoint, workdir: epath.Path) -> None:
         self.rule, self.workdir, self.path = rule, workdir, workdir / NAME
         self.scores: dict[int, Scores] = {}
+        self.word_steps: set[int] = set()  # of checkpoint.words
 
     def update_scores(self, steps: Collection[int], scores_of: Callable[[int], Scores]) -> None:
         """Look up the scores of existing steps, which an earlier start may have saved."""
@@ -108,7 +110,7 @@ class Retention:
         """Return for each of Orbax's descriptions of a checkpoint whether the checkpoint stays."""
         steps = [checkpoint.step for checkpoint in checkpoints]
         try:
-            pinned = read_pins(self.path) | list_pinned_steps(self.workdir)
+            pinned = read_pins(self.path) | list_pinned_steps(self.workdir) | self.word_steps
             selected = select_steps(steps, self.rule, pinned, self.scores)
         except (ValueError, OSError) as error:  # which steps are pinned is not known
             print(f"no checkpoint is deleted: {error}", file=sys.stderr)
