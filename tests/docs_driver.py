@@ -42,6 +42,12 @@ BY_CONFIG = {  # {prefix of a configuration's name: further overrides}
     "t5": (*DECODER, "model.head_width=16"),
     "ul2": (*DECODER, "model.head_width=16", "data.batch_size=14"),
     "bart": DECODER,
+    "gpt_bert_babylm": (
+        "model.depth=2",
+        "data.batch_size=16",
+        "checkpoint.words=100,1000",
+        "data.objective.parts.masked.objective.mask_ramp.last_step=1",
+    ),
     "transformer_multi30k": DECODER,
     "reformer": ("model.axial_widths=8,24", "model.head_width=16"),
     "electra": ("model.embedding=32", *GENERATOR),
