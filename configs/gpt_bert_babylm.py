@@ -14,11 +14,10 @@ prints the words and epochs of your text (docs/babylm.md).
 Not run.
 """
 
-from data.config import Data
+from data.config import Data, Ramp
 from data.mixed import Mixed, MixedPart
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_next_token import MaskedNextToken
-from data.rows.ramp import Ramp
 from models.config.gpt2 import Gpt2Config
 from pretrain.config import Checkpoint, Evaluate, Lamb, Run, Train
 
