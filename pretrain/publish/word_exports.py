@@ -17,7 +17,7 @@ from pretrain.publish.export import Exported, export_run
 from pretrain.publish.export_options import ExportOptions
 from pretrain.publish.push import push_run
 from pretrain.publish.upload import Pushed, Target
-from pretrain.training.word_steps import find_word_steps, name_revision
+from pretrain.training.monitoring.word_steps import find_word_steps, name_revision
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.workdir import Workdir
 

@@ -55,7 +55,7 @@ from pretrain.workdir.leases.hold_lease import hold_lease
 from pretrain.workdir.leases.lease import Lease
 from pretrain.workdir.workdir import Workdir
 
-plan_word_steps = call_later("pretrain.training.word_steps:plan_word_steps")
+plan_word_steps = call_later("pretrain.training.monitoring.word_steps:plan_word_steps")
 
 
 def train(

@@ -20,7 +20,7 @@ from pretrain.phases import open_streams, resolve_phases
 from pretrain.settings import Phase
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.loop import train
-from pretrain.training.word_steps import (
+from pretrain.training.monitoring.word_steps import (
     count_words,
     find_step,
     list_source_words,
