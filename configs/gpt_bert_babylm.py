@@ -1,4 +1,4 @@
-r"""GPT-BERT's hybrid for BabyLM (Charpentier and Samuel 2024).
+r"""A hybrid for BabyLM (Charpentier and Samuel 2024).
 
 Of 16 rows, 15 are masked and one is causal (section 3.2), in a GPT-2 of 12 layers and width 384.
 The mask rate falls from 30 % to 15 %. The paper's layers, its spans and its longer rows at the end

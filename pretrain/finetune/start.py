@@ -47,6 +47,9 @@ class NewModel:
     step: int = 0
     params: dict[str, Any] = dataclasses.field(default_factory=dict)
 
+    def read_origin(self) -> None:
+        """Return None: it begins with no other model."""
+
 
 def open_start(args: FinetuneOptions, gathered: Sequence[tuple[Any, Any]]) -> Any:
     """Return the `Trained` of --from, or the `NewModel` of --config."""

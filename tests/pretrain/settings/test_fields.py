@@ -63,6 +63,7 @@ def test_every_field_has_a_meaning(kind):
             "",
             "steps",
             "rows",
+            "words",
             "tokens",
             "layers",
             "devices",
