@@ -8,15 +8,14 @@ of 7,999 raises it to 160,000.
         --vocab-size 50368 --output corpus
     python -m pretrain train ettin_32m --workdir runs/ettin_32m data.store=corpus
 
-CORPUS is a folder of text. The authors use StableAdamW and do not pack rows; this run has AdamW and
-packed rows. They raise the batch over 100 B tokens, as data.batch_ramp.start=128
-data.batch_ramp.tokens=100e9 does. Not run.
+CORPUS is a folder of text. The authors do not pack rows; this run does. They raise the batch over
+100 B tokens, as data.batch_ramp.start=128 data.batch_ramp.tokens=100e9 does. Not run.
 """
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
 from models.config.modernbert import ModernBertConfig
-from pretrain.config import AdamW, Run, Train
+from pretrain.config import Run, StableAdamW, Train
 
 
 def config() -> Run:
@@ -27,13 +26,11 @@ def config() -> Run:
         data=Data(
             objective=MaskedLm(length=1024, max_predictions=308, mask_rate=0.3), batch_size=4608
         ),
-        optimizer=AdamW(
+        optimizer=StableAdamW(
             learning_rate=3e-3,
             warmup_steps=848,
-            end_lr_ratio=1.0,
+            decay="constant",
             weight_decay=3e-4,
-            beta2=0.98,
-            max_grad_norm=0.0,
         ),
         train=Train(steps=360_277),
     )
