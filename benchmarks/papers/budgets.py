@@ -31,7 +31,7 @@ from benchmarks.harness import (
     require_paths,
 )
 from benchmarks.papers.ladder import prepare_books
-from benchmarks.papers.optimizers import list_mini_words
+from benchmarks.papers.optimizers import OPTIMIZERS, list_mini_words
 from benchmarks.program_turns import read_heldout_loss
 from benchmarks.results_pages import add_result
 
@@ -41,11 +41,15 @@ COOLDOWN = 5  # a fifth of the budget's steps
 WAYS = ("cosine", "branch")
 
 
-def list_words(folder: pathlib.Path, rate: float, first: int, decay: str, steps: int) -> list[str]:
+def list_words(
+    folder: pathlib.Path, optimizer: str, rate: float, first: int, decay: str, steps: int
+) -> list[str]:
     """Return the configuration and the overrides of a run; `first` is the least budget."""
     return [
         "bert_mini",
+        f"optimizer={optimizer}",
         f"optimizer.learning_rate={rate:g}",
+        *OPTIMIZERS[optimizer].words,
         f"optimizer.decay={decay}",
         f"optimizer.warmup_steps={first // 10}",
         *list_mini_words(folder, steps),
@@ -103,6 +107,7 @@ def main() -> None:
         default=500,
         help="steps of the least budget; the others are 2 and 4 times as long",
     )
+    parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adamw")
     parser.add_argument("--rate", type=float, default=1e-3, help="peak of the learning rate")
     parser.add_argument("--seeds", type=int_at_least(1), default=3)
     parser.add_argument("--page", action="store_true", help="add the table to the page")
@@ -110,9 +115,11 @@ def main() -> None:
     books = args.corpora / "books" / "train"
     require_paths(parser, "--corpora", books)
     load_at_start, folder = os.getloadavg()[0], args.folder.absolute()
-    trainings = EqualTime(folder, partial(list_words, folder, args.rate, args.first), "cosine")
+    trainings = EqualTime(
+        folder, partial(list_words, folder, args.optimizer, args.rate, args.first), "cosine"
+    )
     with report_errors(parser):
-        settings = {"first": args.first, "rate": args.rate}
+        settings = {"optimizer": args.optimizer, "first": args.first, "rate": args.rate}
         require_settings(folder / "settings.json", settings, any(folder.glob("stable_*")))
         prepare_books(books, folder, "store")
     budgets = [args.first * 2**i for i in range(NUM_BUDGETS)]
@@ -121,8 +128,9 @@ def main() -> None:
     print("\n".join(lines))
     if args.page:
         note = (
-            f"`{format_command()}`: held-out loss of a masked token. A step has 64 rows of 16 "
-            f"tokens; the peak of all runs is {args.rate:g}, with {args.first // 10:,} steps of "
+            f"`{format_command()}`: held-out loss of a masked token, by "
+            f"{OPTIMIZERS[args.optimizer].name}. A step has 64 rows of 16 tokens; the peak of all "
+            f"runs is {args.rate:g}, with {args.first // 10:,} steps of "
             f"warmup. Branches leave one run with a constant rate, and cool down by 1 - sqrt in "
             f"the last {1 / COOLDOWN:.0%} of their steps."
         )
