@@ -92,6 +92,7 @@ PLANS = (
     Plan("transformer_base", "v5e:2x4"),
     Plan("transformer_big", "v5e:2x4"),
     Plan("gpt", "v5e:4x4"),
+    Plan("gpt_bert_babylm", "v5e:2x2"),
     Plan("gpt2", "v5p:2x2x4"),
     Plan("grover_base", "v5p:2x2x4"),
     Plan("gpt2_medium", "v5p:2x2x4"),
