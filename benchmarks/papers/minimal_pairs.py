@@ -4,8 +4,8 @@
     python -m pretrain score --workdir WORKDIR --input PAIRS.jsonl --by within_word_l2r
 
 Each line has a good and a bad text of the same length, which differ in one word or in the order of
-two, and its group. Words are frequent in novels. The kinds are those of Linzen et al. (2016),
-Marvin and Linzen (2018) and BLiMP (Warstadt et al. 2020); the sentences are our own.
+two, and its group. Words are frequent in novels. Linzen et al. (2016), Marvin and
+Linzen (2018) and BLiMP (Warstadt et al. 2020) have such kinds of pairs; the sentences are our own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import json
 import pathlib
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.harness import int_at_least, report_errors
@@ -58,7 +58,7 @@ def make_plural(noun: str) -> str:
 
 
 def _fill(text: str, good: str, bad: str) -> Sentences:
-    """Return a text with the good and with the bad word in place of its braces."""
+    """Return a text with the good and with the bad word at its braces."""
     return Sentences(*(text.replace("{}", word) for word in (good, bad)))
 
 
@@ -71,23 +71,24 @@ def make_verb_agreement(rng: random.Random) -> Sentences:
 
 
 def make_agreement_across_phrase(rng: random.Random) -> Sentences:
-    """The boys near the house are / is old."""
-    noun, other = rng.sample(THINGS, 2)
-    words = ("are", "is") if rng.random() < 0.5 else ("were", "was")
-    place, state = rng.choice(PLACES), rng.choice(STATES)
-    if rng.random() < 0.5:
-        return _fill(f"The {make_plural(noun)} {place} the {other} {{}} {state}.", *words)
-    return _fill(f"The {noun} {place} the {make_plural(other)} {{}} {state}.", *words[::-1])
+    """The letters near the house are / is old."""
+    return _make_far_agreement(rng, THINGS, f"{rng.choice(PLACES)} the {{}}")
 
 
 def make_agreement_across_clause(rng: random.Random) -> Sentences:
     """The boys that the king saw are / is old."""
-    noun, other = rng.sample(PEOPLE, 2)
+    return _make_far_agreement(rng, PEOPLE, f"that the {{}} {rng.choice(ACTIONS)}")
+
+
+def _make_far_agreement(rng: random.Random, nouns: Sequence[str], between: str) -> Sentences:
+    """Return a subject and a verb, with a noun of the other number between them."""
+    noun, other = rng.sample(nouns, 2)
     words = ("are", "is") if rng.random() < 0.5 else ("were", "was")
-    action, state = rng.choice(ACTIONS), rng.choice(STATES)
     if rng.random() < 0.5:
-        return _fill(f"The {make_plural(noun)} that the {other} {action} {{}} {state}.", *words)
-    return _fill(f"The {noun} that the {make_plural(other)} {action} {{}} {state}.", *words[::-1])
+        noun = make_plural(noun)
+    else:
+        other, words = make_plural(other), words[::-1]
+    return _fill(f"The {noun} {between.format(other)} {{}} {rng.choice(STATES)}.", *words)
 
 
 def make_determiner_agreement(rng: random.Random) -> Sentences:

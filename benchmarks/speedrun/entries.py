@@ -156,7 +156,7 @@ ENTRIES = {
         WIDE,
     ),
     "modern_average": Entry(
-        "ModernBERT, Muon, an average in place of the decay",
+        "ModernBERT, Muon, an average, no decay",
         "bert_mini_modern",
         2_400,
         0.05,

@@ -1,6 +1,6 @@
 """What the speedrun measures: the store, the held-out rows and their masks, the same for every run.
 
-Rows of 64 tokens of the held-out documents, 15 % of the tokens predicted: 80 % of these become
+Rows of 64 tokens of the held-out documents, 15 % of the tokens predicted: 80 % become
 [MASK], 10 % another token, 10 % stay, as in the evaluation of bert_mini. The masks are drawn once.
 """
 

@@ -97,9 +97,10 @@ class JobCleaner:
     ) -> Iterator[JobDocument]:
         """Yield the documents that stay, in their Unicode form; count the others in `report`."""
         for document in self._drop_all(documents, report):
-            for field, value in zip(self._fields, document.values, strict=False):
-                if field in self._counted:
-                    add_value(report.values, field, value, len(document.raw))
+            if self._counted:
+                values = dict(zip(self._fields, document.values))  # a text file has none
+                for field in self._counted:
+                    add_value(report.values, field, values.get(field), len(document.raw))
             yield document
 
     def _drop_all(

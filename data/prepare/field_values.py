@@ -53,7 +53,7 @@ def _add_counts(counts: ValueCounts, field: str, other: Mapping[str, Sequence[in
 
 
 def rank_values(counts: ValueCounts) -> dict[str, list[dict[str, Any]] | None]:
-    """Return {field: its values}, the most bytes first; None in place of too many values.
+    """Return {field: its values}, the most bytes first; None for a field with too many.
 
     A value has its documents, its bytes and its share of the bytes; one that is None is of records
     without the field.

@@ -72,7 +72,7 @@ class CleaningOptions(VerbOptions):
         metavar="FIELD=VALUE",
     )
     count_values: list[str] | None = option(
-        "drop nothing; record how many documents have which value of these fields, which "
+        "drop nothing; record how many documents have which value of each field, which "
         "`inspect STORE` shows",
         default=None,
         group=CLEANING,

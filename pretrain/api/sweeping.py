@@ -31,7 +31,8 @@ from pretrain.reporting.sweep_table import (
     read_outcome,
 )
 from pretrain.settings.overrides import ConfigError
-from pretrain.settings.scores import EMA_SCORE, check_score
+from pretrain.settings.scores import check_score
+from pretrain.settings.sections import EMA_SCORE
 from pretrain.settings.sweep_options import SweepOptions
 from pretrain.settings.verb_options import takes
 from pretrain.workdir.check import explain_no_workdir, is_hugging_face_folder

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from data.corpus.json_lines import format_json
 from data.store.atomic import write_atomically
 from pretrain.host.command import PROGRAM
-from pretrain.settings.scores import EMA_SCORE
+from pretrain.settings.sections import EMA_SCORE
 from pretrain.workdir.retention import find_best_step
 from pretrain.workdir.workdir import Workdir
 

@@ -15,6 +15,7 @@ from pretrain.convert.export_folder import check_output
 from pretrain.convert.read_write import write_model
 from pretrain.inference import random_head
 from pretrain.publish.cards import model_card
+from pretrain.publish.cards.adapter_card import UNNAMED
 from pretrain.publish.export_options import ExportOptions
 from pretrain.publish.jax_folder import write_jax_folder
 from pretrain.training.state import make_dummy_inputs
@@ -102,7 +103,7 @@ def export_adapter(
     random_head.check_head(trained, "export", options.allow_random_head)
     base = options.base_model or find_base_repository(workdir)
     find_model_family(model).require_hugging_face()
-    card = model_card.make_card(trained, "float32", place, options.license, base or "BASE")
+    card = model_card.make_card(trained, "float32", place, options.license, base or UNNAMED)
     files = write_adapter(
         *(output, model, trained.params, train.lora_alpha, train.lora_dropout),
         base=base,

@@ -65,5 +65,7 @@ class ExportOptions(HeadOptions):
                     f"--license {self.license!r:.80}: the Hub's licences have small letters, "
                     "digits, dots and hyphens, such as apache-2.0 or cc-by-4.0"
                 )
-        if self.by_words and (self.step is not None or self.format == "peft"):
-            raise ValueError("--by-words exports whole models of its own steps: give no --step")
+        if self.by_words and self.step is not None:
+            raise ValueError(f"--step {self.step}: --by-words chooses the steps itself")
+        if self.by_words and self.format == "peft":
+            raise ValueError("--format peft: --by-words exports whole models")

@@ -3,9 +3,7 @@
 from typing import get_args
 
 from pretrain.settings.overrides import ConfigError
-from pretrain.settings.sections import Evaluate, Metric
-
-EMA_SCORE = "ema/"  # begins the name of a score of the parameters' moving average
+from pretrain.settings.sections import EMA_SCORE, Evaluate, Metric
 
 
 def list_scores(evaluate: Evaluate) -> list[str]:

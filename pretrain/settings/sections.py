@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from pretrain.settings.overrides import ConfigError, check_at_least
 
+EMA_SCORE = "ema/"  # begins the name of a score of the parameters' moving average
 # Metrics of pretrain/evaluation/task_metrics.py.
 Metric: TypeAlias = Literal[
     "accuracy",

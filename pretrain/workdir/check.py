@@ -194,6 +194,8 @@ def list_inner_workdirs(folder: epath.Path) -> list[str]:
 
 def _find_best_seed(folder: epath.Path) -> str | None:
     """Return the workdir with the best first score in the scores.json of `finetune --seeds`."""
+    from pretrain.workdir.retention import find_cost
+
     scores = read_object(folder / "scores.json")
     metric, runs = scores.get("metric"), scores.get("runs")
     if not isinstance(metric, str) or not isinstance(runs, dict):
@@ -203,8 +205,7 @@ def _find_best_seed(folder: epath.Path) -> str | None:
         for name, run in runs.items()
         if isinstance(run, dict) and isinstance(run.get(metric), int | float)
     }
-    choose = min if metric.removeprefix("ema/") == "loss" else max
-    name = choose(values, key=lambda name: values[name], default=None)
+    name = min(values, key=lambda name: find_cost(metric, values[name]), default=None)
     # The folder may have been moved after the scores were written.
     return None if name is None else f"{folder}/{os.path.basename(name.rstrip('/'))}"
 

@@ -1,8 +1,8 @@
 """Retention of checkpoints: which of them stay; all others are deleted.
 
-The newest stay, one every so many steps, the best, those of `checkpoint.words`, and those that the
-user has pinned. A step is pinned by its number in the file `pinned` of the workdir, before or after
-it is saved:
+The newest stay, one every so many steps, the best, one for each number of `checkpoint.words`, and
+what the user has pinned. A step is pinned by its number in the file `pinned` of the workdir, before
+or after it is saved:
 
     echo 30000 >> WORKDIR/pinned
 
@@ -22,7 +22,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from pretrain.settings import Checkpoint
+from pretrain.settings.sections import EMA_SCORE, Checkpoint
 from pretrain.workdir.reader_pins import list_pinned_steps
 
 NAME = "pinned"
@@ -67,7 +67,7 @@ def find_cost(name: str, score: float) -> float:
     """
     if not math.isfinite(score):
         return math.inf
-    return score if name.removeprefix("ema/") == "loss" else -score
+    return score if name.removeprefix(EMA_SCORE) == "loss" else -score
 
 
 def read_pins(path: epath.Path) -> set[int]:
