@@ -250,9 +250,12 @@ def test_dropped_products_have_the_gradients_of_merged_kernels(run, random_batch
 
 @pytest.mark.more
 def test_devices_drop_the_same(run, random_batch):
-    run = override_run(run, ["train.lora_dropout=0.5"])
     batches, mesh = [random_batch(run)] * 2, make_mesh(Mesh(8))
+    _, whole, *_ = train(run, batches)
+    run = override_run(run, ["train.lora_dropout=0.5"])
     (_, alone, *_), (_, last, *_) = train(run, batches), train(run, batches, mesh)
+    undropped, dropped = flatten_params(whole), flatten_params(alone)
+    assert max(np.abs(leaf - dropped[path]).max() for path, leaf in undropped.items()) > 1e-3
     for path, leaf in flatten_params(alone).items():
         np.testing.assert_allclose(flatten_params(last)[path], leaf, atol=3e-4, err_msg=path)
 
