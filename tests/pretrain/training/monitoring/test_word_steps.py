@@ -206,7 +206,7 @@ def test_each_is_exported_under_its_name(trained, tmp_path, capsys):
         assert weights[name_revision(words)] == same
     assert len({*weights.values()}) == len(wanted)
     assert main([*command, "--step", "2"]) == 2
-    assert "give no --step" in capsys.readouterr().err
+    assert "--by-words chooses the steps itself" in capsys.readouterr().err
 
 
 @pytest.mark.more
