@@ -33,6 +33,7 @@ WRONG = {
     "papers.budgets --corpora {empty} --folder {new}": "--corpora: {empty}/books/train: no such file",
     "papers.budgets --corpora {empty} --folder {new} --first 15": "--first: 15 is not a multiple of 10",
     "papers.modern_recipe --corpora {empty} --folder {new}": "--corpora: {empty}/books/train: no such file",
+    "speed.scoring --corpora {empty}": "--corpora: {empty}/books/train/charles",
     "speed.prepare_datasets --corpora {empty}": "--corpora: {empty}/books/train: no such file",
     "papers.seq2seq {empty} --work {new}": "corpus: {empty}/train.en: no such file",
     "papers.translate {empty} --work {new}": "corpus: {empty}/train.en: no such file",
