@@ -29,8 +29,10 @@ from pretrain.training.monitoring.word_steps import (
 )
 from pretrain.workdir.checkpoints import Checkpoints
 from tests.pretrain.conftest import make_texts
+from tests.pretrain.convert.hub import conftest
 from tests.small_store import write_store
 
+hub = conftest.hub  # the fixture
 HYBRID = Mixed(
     (
         MixedPart("masked", MaskedNextToken(length=17, max_predictions=5, mask_rate=0.3), 3.0),
@@ -207,6 +209,24 @@ def test_each_is_exported_under_its_name(trained, tmp_path, capsys):
     assert len({*weights.values()}) == len(wanted)
     assert main([*command, "--step", "2"]) == 2
     assert "--by-words chooses the steps itself" in capsys.readouterr().err
+
+
+def test_each_is_pushed_to_a_branch_of_its_name(trained, tmp_path, hub, capsys):
+    workdir, wanted = trained
+    command = ["push", "--workdir", str(workdir), "--repo", "ann/words", "--by-words"]
+    assert main(command) == 0
+    repository = hub.repositories["ann/words"]
+    assert set(repository.refs) == {*map(name_revision, wanted), "main"}
+    steps = {name_revision(words): step for words, step in wanted.items()} | {"main": STEPS}
+    for name, step in steps.items():
+        api.export(str(workdir), tmp_path / name, step=step)
+        for file in ("model.safetensors", "config.json", "tokenizer.json"):
+            assert hub.files("ann/words", name)[file] == (tmp_path / name / file).read_bytes()
+    assert "no checkpoint for chck_1000M" in capsys.readouterr().out
+    first = dict(repository.refs)
+    assert main([*command, "--revision", "mine"]) == 2
+    assert "--by-words names the branches itself" in capsys.readouterr().err
+    assert repository.refs == first
 
 
 @pytest.mark.more
