@@ -173,8 +173,9 @@ def format_rows(
         if name == REFERENCE:
             share, time = "1", "1"
         elif needed is None:
-            share = "more than 1" if mean > loss else f"at most {score.shorter[0][0] / steps:.2f}"
-            time = ""
+            bound = "more than" if mean > loss else "at most"
+            least = 1 if mean > loss else score.shorter[0][0] / steps
+            share, time = f"{bound} {least:.2f}", f"{bound} {least * slower:.2f}"
         else:
             share, time = f"{needed / steps:.2f}", f"{needed / steps * slower:.2f}"
         each = ", ".join(f"{one:.3f}" for one in score.losses)

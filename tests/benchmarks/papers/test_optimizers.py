@@ -43,6 +43,6 @@ def test_a_table_has_shares_of_steps_and_of_time():
     assert [line[4:] for line in cells] == [
         ["1", "1.00", "1 |"],
         ["0.75", "1.25", "0.94 |"],
-        ["more than 1", "1.00", " |"],
-        ["at most 0.50", "0.80", " |"],
+        ["more than 1.00", "1.00", "more than 1.00 |"],
+        ["at most 0.50", "0.80", "at most 0.40 |"],
     ]
