@@ -43,6 +43,7 @@ TOKENIZERS = {
     "OpenAIGPTTokenizer": "word_bpe",
     "T5Tokenizer": "unigram",
     "AlbertTokenizer": "folded_unigram",
+    "EsmTokenizer": "residues",
     "MarianTokenizer": "other",
     # These read a tokenizer.json as it is.
     **dict.fromkeys(("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend"), ""),
@@ -54,6 +55,7 @@ MODEL_TOKENIZERS = {
     "openai-gpt": "word_bpe",
     "t5": "unigram",
     "albert": "folded_unigram",
+    "esm": "residues",
     "marian": "other",
 }
 LEAST_COVERAGE = 0.98  # of characters; the SentencePiece library refuses less

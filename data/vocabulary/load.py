@@ -5,6 +5,7 @@ sentencepiece     spiece.model               sentencepiece   training here, T5, 
 wordpiece         vocab.txt                  tokenizers      BERT
 byte_bpe          vocab.json + merges.txt    tokenizers      training here, GPT-2, RoBERTa
 word_bpe          vocab.json + merges.txt    tokenizers      GPT
+residues          vocab.txt                  tokenizers      ESM-2
 tokenizer_json    tokenizer.json             tokenizers      other models of `transformers`
 
 A saved vocabulary is a folder with these files in their released form, and `vocabulary.json` with
@@ -29,6 +30,7 @@ from data.vocabulary.added_tokens import (
     is_expressed,
     list_special_tokens,
 )
+from data.vocabulary.alphabets import KIND, read_residues
 from data.vocabulary.base import DESCRIPTION_FILE, PROBE_TEXT, ROLE_PIECES, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
 from data.vocabulary.folder_settings import (
@@ -237,6 +239,8 @@ def _read_named_file(
         if is_word_bpe(texts[0]):
             return read_word_bpe(*texts)
         return read_byte_bpe(*texts, prefix_space=bool(switches.get("add_prefix_space")))
+    if path.name.endswith(".txt") and settings.tokenizer == KIND:
+        return read_residues(read_vocabulary_text(path))
     if path.name.endswith(".txt"):
         return read_wordpiece(
             read_vocabulary_text(path),

@@ -27,6 +27,7 @@ SentencePieceVocabulary = call_later("data.vocabulary.sentencepiece:SentencePiec
 read_wordpiece = call_later("data.vocabulary.released:read_wordpiece")
 read_byte_bpe = call_later("data.vocabulary.released:read_byte_bpe")
 read_word_bpe = call_later("data.vocabulary.released:read_word_bpe")
+read_residues = call_later("data.vocabulary.alphabets:read_residues")
 read_tokenizer_json = call_later("data.vocabulary.tokenizer_json:read_tokenizer_json")
 
 
@@ -89,6 +90,7 @@ def _load_described(folder: pathlib.Path, description: dict[str, Any]) -> Vocabu
         "word_bpe": lambda: read_word_bpe(
             read_vocabulary_text(folder / "vocab.json"), read_vocabulary_text(folder / "merges.txt")
         ),
+        "residues": lambda: read_residues(read_vocabulary_text(folder / "vocab.txt"), **options),
         "tokenizer_json": lambda: read_tokenizer_json(
             read_vocabulary_text(folder / "tokenizer.json"), **options
         ),

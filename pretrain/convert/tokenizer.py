@@ -19,6 +19,7 @@ from pretrain.convert import sentencepiece_pipeline
 from pretrain.convert.export_folder import write_json
 from pretrain.families import find_by_model_type
 
+OWN_CLASSES = {"residues": "EsmTokenizer"}  # {kind of a vocabulary: a class that reads its files}
 ROLES = {  # {role of a special token: its name in transformers}
     "bos": "bos_token",
     "eos": "eos_token",
@@ -50,6 +51,7 @@ def build_tokenizer(vocabulary: Vocabulary, family: str, is_labelled: bool = Fal
         "wordpiece": _convert_released,
         "byte_bpe": _convert_released,
         "word_bpe": _convert_released,
+        "residues": _convert_released,
         "tokenizer_json": lambda vocabulary: Tokenizer.from_str(
             vocabulary.export_files()["tokenizer.json"].decode()
         ),
@@ -117,7 +119,7 @@ def write_tokenizer(
     if vocabulary.sentinels:
         names["additional_special_tokens"] = [vocabulary.pieces[i] for i in vocabulary.sentinels]
     config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        "tokenizer_class": OWN_CLASSES.get(vocabulary.kind, "PreTrainedTokenizerFast"),
         "model_input_names": [
             "input_ids",
             *(["token_type_ids"] if find_by_model_type(family).token_types else []),
