@@ -98,6 +98,11 @@ class Esm2(MaskedLanguageModel):
         self.encoder = make_stack(c, self.ops)
         self.norm = LayerNorm(c.epsilon, self.ops)
         self.mlm_head = MaskedLMHead(c.epsilon, ops=self.ops)
+        # A logistic regression on the attention of all heads: whether two residues touch (Rao et
+        # al. 2021, section 3). Predicting masks does not train it.
+        zeros = nn.initializers.zeros
+        self.contact_weights = self.param("contact_weights", zeros, (c.depth * c.num_heads,))
+        self.contact_bias = self.param("contact_bias", zeros, (1,))
 
     def encode(
         self,

@@ -27,7 +27,8 @@ def to_hf(config: HeadedConfig, params: dict[str, Any]) -> dict[str, np.ndarray]
     rules, depths, hf_map = make_headed_map(config)
     tensors = name_map.export_tensors(params["encoder"] | head, rules, depths)
     unread = list_unread_modules(config)
-    return {name: array for name, array in tensors.items() if not name.startswith(unread)}
+    own = {name: array for name, array in tensors.items() if not name.startswith(unread)}
+    return dict(run_steps(hf_map.fine_tuned_names.after_export, config.encoder, own))
 
 
 def from_hf(

@@ -1,7 +1,4 @@
-"""ESM-2: models/esm2.py, and `EsmForMaskedLM` of Hugging Face transformers.
-
-The contact head of a released folder is not imported.
-"""
+"""ESM-2: models/esm2.py, and `EsmForMaskedLM` of Hugging Face transformers."""
 
 import numpy as np
 
@@ -10,11 +7,14 @@ from models.config.esm2 import Esm2Config
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.key_rules import EXACT_GELU, Fixed, Key
-from pretrain.families.rules import SAME, map_layer, map_linear, map_norm
-from pretrain.families.tensor_steps import Tensors, add_prefix, tie
+from pretrain.families.rules import SAME, Layout, map_layer, map_linear, map_norm
+from pretrain.families.tensor_steps import Tensors, add, add_prefix, drop, tie
 
 WORDS = "esm.embeddings.word_embeddings.weight"
-RATES = "rotary_embeddings.inv_freq"  # older versions have one for each layer
+RATES = "rotary_embeddings.inv_freq"  # of the model; older versions have one for each layer
+CONTACTS = "esm.contact_head.regression"
+# A kernel of one output.
+COLUMN = Layout(theirs=lambda a: a[None], ours=lambda a, shape: a.reshape(shape))
 RULES = (
     ("token_embedding/embedding", WORDS, SAME),
     *map_layer(
@@ -30,6 +30,8 @@ RULES = (
         mlp_norm="LayerNorm",
     ),
     *map_norm("norm", "esm.encoder.emb_layer_norm_after"),
+    ("contact_weights", f"{CONTACTS}.weight", COLUMN),
+    ("contact_bias", f"{CONTACTS}.bias", SAME),
     *bert.map_mlm_head("mlm_head", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
 )
 COPIES = {"lm_head.decoder.weight": WORDS, "lm_head.decoder.bias": "lm_head.bias"}
@@ -56,24 +58,32 @@ KEYS = (  # our field, their key, the meaning of an absent key
 )
 
 
+def compute_rates(config: Esm2Config) -> np.ndarray:
+    """Return the rates of the rotary positions, float32 [K / 2]."""
+    K = config.width // config.num_heads
+    return config.rotary_base ** (-np.arange(0, K, 2, dtype=np.float32) / K)
+
+
 def check_rates(config: Esm2Config, tensors: Tensors) -> Tensors:
-    """Return the tensors.
+    """Return the tensors without the rates of the rotary positions.
 
     Raises:
-      ValueError: the rates of the rotary positions are others than the model computes.
+      ValueError: they are others than the model computes.
     """
-    K = config.width // config.num_heads
-    expected_I = config.rotary_base ** (-np.arange(0, K, 2, dtype=np.float32) / K)
-    for name in (name for name in tensors if name.endswith(RATES)):
+    expected_I = compute_rates(config)
+    names = [name for name in tensors if name.endswith(RATES)]
+    for name in names:
         found_I = np.float32(tensors[name])
         if found_I.shape != expected_I.shape or not np.allclose(found_I, expected_I, rtol=1e-5):
             raise ValueError(
-                f"{name} is not {config.rotary_base:g}^(-2i/{K}) in float32, as this model computes "
-                "it (older folders may have it in float16), so its outputs would differ"
+                f"{name} has other rates than {config.rotary_base:g}^(-2i/K) in float32, which "
+                "this model computes (older folders may have them in float16), so its outputs "
+                "would differ"
             )
-    return tensors
+    return drop(*names)(config, tensors)
 
 
+ADD_RATES = add(f"esm.{RATES}", compute_rates)
 FAMILY = Family(
     name="esm2",
     config=Esm2Config,
@@ -83,6 +93,7 @@ FAMILY = Family(
     predictor="fill_mask:MaskFiller",
     title="ESM-2 encoder",
     task="fill-mask",
+    untrained_parts="the contact head",
     token_roles=("pad", "unk", "cls", "sep", "mask"),
     template="cls_sep",
     hugging_face=HuggingFaceMap(
@@ -90,18 +101,17 @@ FAMILY = Family(
         architecture="EsmForMaskedLM",
         rules=RULES,
         stacks={"encoder": "depth"},
-        body=("esm.embeddings.", "esm.encoder."),
-        heads=("lm_head.",),
+        body=("esm.",),
+        heads=("lm_head.", "esm.contact_head."),
         before_import=(
             add_prefix("esm.", ("embeddings.", "encoder.", "contact_head.", "rotary_embeddings.")),
             tie(COPIES),
             check_rates,
         ),
+        after_export=(ADD_RATES,),
         buffers=(
             "esm.embeddings.position_ids",
             "esm.embeddings.position_embeddings.weight",
-            f"esm.{RATES}",
-            f"esm.encoder.layer.*.attention.self.{RATES}",
         ),
         keys=KEYS,
         head_map=HeadMap(
@@ -113,6 +123,7 @@ FAMILY = Family(
                     *map_linear("classifier/scores/out", "classifier.out_proj"),
                 )
             },
+            after_export=(ADD_RATES,),
             fixed_dropout={"ForSequenceClassification": True, "ForTokenClassification": True},
         ),
     ),

@@ -55,6 +55,7 @@ class HeadMap:
     fixed_dropout: {usual end: whether it has the encoder's rate or none, for any key}.
     fixed: {usual end: {their key: the only supported value}}.
     shared: prefixes of the names outside of the body that a fine-tuned model has as well.
+    after_export: as of `HuggingFaceMap`.
     """
 
     prefix: str
@@ -66,6 +67,7 @@ class HeadMap:
     fixed_dropout: Mapping[HeadClass, bool] = dataclasses.field(default_factory=dict)
     fixed: Mapping[HeadClass, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     shared: tuple[str, ...] = ()
+    after_export: tuple[Step, ...] = ()
 
     def has_class(self, kind: HeadClass) -> bool:
         """Return whether transformers has the class."""

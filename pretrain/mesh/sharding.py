@@ -106,7 +106,8 @@ PARAMETER_DIMENSIONS = (
     (r"highway_\d+/(gate_bias|transform/bias)", (None,)),
     (r"words/projection/kernel", ("embed", None)),
     (r"words/projection/bias", (None,)),
-    (r"mix/weights", (None,)),
+    (r"(mix/|contact_)weights", (None,)),
+    (r"contact_bias", (None,)),
     (r"mix/scale", ()),
     # of encoders of words: hidden layers, filters of windows
     (r"layer_\d+/kernel", ("embed", None)),

@@ -86,11 +86,11 @@ def make_weight_decay_mask(params: optax.Params) -> Any:
 def is_decayed(path: str) -> bool:
     """Return whether weight decay applies to the parameter at `path`.
 
-    It does not apply to biases, such as `bias` and XLNet's `position_bias`, to the scales of norms
-    and to the tables of relative positions.
+    It does not apply to biases, such as `bias` and XLNet's `position_bias`, to the scales of norms,
+    to the tables of relative positions, and to ESM-2's head of contacts, which nothing else trains.
     """
     name = path.rpartition("/")[2]
-    return name not in ("bias", "scale", "table") and not name.endswith("_bias")
+    return name not in ("bias", "scale", "table", "contact_weights") and not name.endswith("_bias")
 
 
 def find_weight_decay(config: Any, unit: float = 1.0) -> Any:

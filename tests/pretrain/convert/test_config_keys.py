@@ -35,6 +35,7 @@ ALIASES = [
     for alias in name_aliases(converter.family.require_hugging_face().keys)
 ]
 REQUIRED = {  # what our model needs and is not their default
+    "esm": {"position_embedding_type": "rotary", "vocab_size": 33, "mask_token_id": 32},
     "marian": {"activation_function": "relu", "scale_embedding": True, "decoder_start_token_id": 0},
     "reformer": {"is_decoder": True},
     "t5": {"decoder_start_token_id": 0},
