@@ -8,7 +8,9 @@ from data.corpus.table_files import ARCHIVES
 DOCUMENT_KINDS = ("file", "block", "record", "pair", "fields")
 PAIR_READER = "pair_"  # begins the keys of `FORMAT_READERS` for pairs
 FIELDS_READER = "fields_"  # begins those for articles of several fields
-UNCUT = ("csv", "arrow", *ARCHIVES)  # ends of the names of readers that begin at byte 0
+UNCUT = ("csv", "arrow", "fastq", *ARCHIVES)  # ends of the names of readers that begin at byte 0
+# {another end of a file's name: its format}
+SYNONYMS = dict.fromkeys(("fa", "faa", "fna", "ffn", "fas"), "fasta") | {"fq": "fastq"}
 PREFIXES = {"pair": PAIR_READER, "fields": FIELDS_READER}
 
 
@@ -26,12 +28,20 @@ def list_formats(document: str) -> tuple[str, ...]:
     return ("txt", *others)
 
 
+def list_suffixes(document: str) -> tuple[str, ...]:
+    """Return the ends of the names of such files, packed or not."""
+    formats = list_formats(document)
+    names = (*formats, *(name for name, known in SYNONYMS.items() if known in formats))
+    return tuple(f".{name}{packed}" for packed in ("", *PACKED) for name in names)
+
+
 def choose_reader(path: str, document: str, file_format: str | None) -> str:
     """Return the key of `FORMAT_READERS` or `TABLE_READERS` for a file.
 
     file_format: its format; None: the one that the end of its name says.
     """
     name = file_format or strip_packing(path).rpartition(".")[2]
+    name = SYNONYMS.get(name, name)
     if prefix := PREFIXES.get(document):
         return prefix + name
     return document if name == "txt" else name

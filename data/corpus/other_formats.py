@@ -98,6 +98,7 @@ FORMATS = (
         (".fasta", ".fa", ".faa", ".fna"),
         rb">\S[^\n]*\r?\n[A-Z*-]{10,}\r?(?:\n|$)",
         is_text=True,
+        note="; `prepare` reads it with --as fasta. As lines:",
     ),
     OtherFormat("PDF", "pdftotext FILE TEXT.txt", (".pdf",), b"%PDF-"),
     OtherFormat("Word, EPUB or HTML", "pandoc FILE -o TEXT.txt", (".docx", ".epub", ".html")),

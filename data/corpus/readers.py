@@ -34,6 +34,8 @@ from data.corpus.record_lines import (
     split_names,
 )
 from data.corpus.record_texts import join_article, join_sides, join_text, read_values
+from data.corpus.sequences import FORMATS as SEQUENCES
+from data.corpus.sequences import read_fasta, read_fastq
 from data.corpus.table_files import ARCHIVES, read_rows
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
@@ -94,7 +96,7 @@ def read_file(
         file, consumed = open_bytes(path, stack)
         try:
             if not start:
-                refuse_head(peek_head(file), path, takes_text)
+                refuse_head(peek_head(file), path, takes_text or file_format in SEQUENCES)
             yield from FORMAT_READERS[file_format](
                 _LineReader(file, path, start, stop, skips_bad, more_fields), consumed, field
             )
@@ -237,6 +239,20 @@ def _read_blocks(
         yield RawDocument(*repair_utf8(b"".join(block), first, consumed()))
 
 
+def _read_fasta(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
+    for sequence, line in read_fasta(lines, MAX_DOCUMENT_BYTES):
+        yield RawDocument(*repair_utf8(sequence, line, consumed()))
+
+
+def _read_fastq(
+    lines: _LineReader, consumed: Callable[[], int], field: str
+) -> Iterator[RawDocument]:
+    for sequence, line in read_fastq(lines):
+        yield RawDocument(*repair_utf8(sequence, line, consumed()))
+
+
 def _read_records(
     parse: Callable[[bytes, str, Sequence[str]], ParsedLine],
     blanks: bytes,
@@ -298,6 +314,8 @@ FORMAT_READERS = {
     "file": _read_whole_file,
     "record": _read_line_documents,
     "block": _read_blocks,
+    "fasta": _read_fasta,
+    "fastq": _read_fastq,
     "pair_tsv": functools.partial(_read_records, parse_tsv_pair, b"\r\n"),
 } | {
     f"{prefix}jsonl": functools.partial(

@@ -35,7 +35,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from data.corpus import builtin, readers
-from data.corpus.byte_files import PACKED
 from data.corpus.file_lists import get_file_size, get_stat_mtime, get_stat_size, list_files
 from data.corpus.formats import (
     DOCUMENT_KINDS,
@@ -44,6 +43,7 @@ from data.corpus.formats import (
     check_format,
     choose_reader,
     list_formats,
+    list_suffixes,
     strip_packing,
 )
 from data.corpus.other_formats import explain_other_format
@@ -177,7 +177,7 @@ def resolve_source(
             )
         return _resolve_tfds(name, match["name"], match["split"] or "train", document, field)
     formats = list_formats(document)
-    suffixes = tuple(f".{suffix}{packed}" for packed in ("", *PACKED) for suffix in formats)
+    suffixes = list_suffixes(document)
     if name.startswith(DATASETS):
         found = find_hub_files(name, suffixes)
         return ResolvedSource(name, found.files, document, field, file_format, commit=found.commit)

@@ -10,22 +10,12 @@ from collections.abc import Sequence
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers
 
+from data.vocabulary.layouts import ALPHABETS, UNKNOWN
 from data.vocabulary.released import HIDDEN_MARK, ReleasedVocabulary
 
-UNKNOWN = "<unk>"
 KIND = "residues"
 SPECIAL = re.compile(r"<[^<>]+>\Z")
 ROLES = {"sep": "<eos>"}  # ends a row, and nothing else ends one
-# {name: tokens in the order of their ids}.
-ALPHABETS = {
-    # Lin et al. 2023: by frequency in UniRef, then the letters for several or for rare residues.
-    "esm2": (
-        *("<cls>", "<pad>", "<eos>", UNKNOWN, *"LAGVSERTIDPKQNFYMHWCXBUZO.-"),
-        *("<null_1>", "<mask>"),
-    ),
-    # N is any nucleotide.
-    "nucleotides": ("<cls>", "<pad>", "<eos>", UNKNOWN, *"ACGTN", "<mask>"),
-}
 
 
 def make_alphabet(name: str) -> ReleasedVocabulary:

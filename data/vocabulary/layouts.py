@@ -58,6 +58,17 @@ MODEL_TOKENIZERS = {
     "esm": "residues",
     "marian": "other",
 }
+UNKNOWN = "<unk>"
+# {name of an alphabet: its tokens in the order of their ids}.
+ALPHABETS = {
+    # Lin et al. 2023: by frequency in UniRef, then the letters for several or for rare residues.
+    "esm2": (
+        *("<cls>", "<pad>", "<eos>", UNKNOWN, *"LAGVSERTIDPKQNFYMHWCXBUZO.-"),
+        *("<null_1>", "<mask>"),
+    ),
+    # N is any nucleotide.
+    "nucleotides": ("<cls>", "<pad>", "<eos>", UNKNOWN, *"ACGTN", "<mask>"),
+}
 LEAST_COVERAGE = 0.98  # of characters; the SentencePiece library refuses less
 LAYOUT_HELP = (
     "special tokens: bert: [PAD] [UNK] [CLS] [SEP] [MASK] (default); t5: <pad> </s> <unk> and "

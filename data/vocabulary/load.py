@@ -30,7 +30,7 @@ from data.vocabulary.added_tokens import (
     is_expressed,
     list_special_tokens,
 )
-from data.vocabulary.alphabets import KIND, read_residues
+from data.vocabulary.alphabets import KIND, make_alphabet, read_residues
 from data.vocabulary.base import DESCRIPTION_FILE, PROBE_TEXT, ROLE_PIECES, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
 from data.vocabulary.folder_settings import (
@@ -53,6 +53,7 @@ from data.vocabulary.sentencepiece_training import train_sentencepiece
 from data.vocabulary.tokenizer_json import read_tokenizer_json
 from data.vocabulary.word_level import make_word_vocabulary
 
+ALPHABET = "alphabet:"  # begins the name of one instead of a path
 # Further files of a released vocabulary, which do not begin it.
 OTHER_FILES = ("merges.txt", "vocab.bpe", *SETTINGS_FILES)
 
@@ -100,7 +101,7 @@ def train_vocabulary(
 
 
 def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
-    """Read a released vocabulary: one of the files above, or a folder with them.
+    """Read a released vocabulary: one of the files above, a folder with them, or alphabet:NAME.
 
     GPT-2's encoder.json and vocab.bpe are read, too. In a folder, the settings of `transformers`
     apply: data/vocabulary/folder_settings.py. The form of the files is kept where it can express
@@ -111,6 +112,8 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
       FileNotFoundError: if there is no vocabulary at this path.
       ValueError: if a file is not a vocabulary, or its settings are not valid.
     """
+    if str(path).startswith(ALPHABET):
+        return make_alphabet(str(path).removeprefix(ALPHABET))
     check_bucket(path)
     path = as_path(path)
     if not path.exists():

@@ -139,7 +139,8 @@ class PrepareOptions(CleaningOptions):
     )
     vocabulary: str | None = option(
         "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, a folder of "
-        "them, or hf://USER/NAME[@REVISION], a repository of the Hugging Face Hub",
+        "them, hf://USER/NAME[@REVISION], a repository of the Hugging Face Hub, or "
+        f"alphabet:NAME, a token for each letter ({', '.join(layouts.ALPHABETS)})",
         default=None,
         group=VOCABULARY,
         converter=format_optional,

@@ -1,0 +1,104 @@
+"""Read the sequences of FASTA and FASTQ files: letters, one record after the other.
+
+A sequence is in capitals (lower case is a mask of repeats), without blanks and without the `*` that
+ends a protein. A FASTA record may have many lines. Lines with `;` are comments.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+FORMATS = ("fasta", "fastq")
+BLANKS = b" \t\r\n\x0b\f"
+HEADER, COMMENT, READ, QUALITY = b">", b";", b"@", b"+"
+
+
+class Lines(Protocol):
+    """The lines of a part of a file, as data/corpus/readers.py reads them."""
+
+    number: int
+    start: int
+    stop: float
+
+    def iterate_past_stop(self) -> Iterator[tuple[bytes, int]]:
+        """Iterate over (line, offset of its first byte) to the end of the file."""
+        ...
+
+    def make_error(self, problem: str, line: int | None = None) -> ValueError:
+        """Return an error that names the file and a line."""
+        ...
+
+    def make_size_error(self, line: int) -> ValueError:
+        """Return the error for a document above the size limit."""
+        ...
+
+
+def clean_letters(line: bytes) -> bytes:
+    """Return the letters of a line in capitals."""
+    return line.translate(None, BLANKS).upper()
+
+
+def read_fasta(lines: Lines, limit: int) -> Iterator[tuple[bytes, int]]:
+    """Yield (sequence, line of its header) of the records whose headers begin in a part of a file.
+
+    Args:
+      limit: bytes of the longest sequence.
+
+    Raises:
+      ValueError: letters before the first header, or a sequence above the limit.
+    """
+    parts: list[bytes] | None = None
+    size = first = 0
+    for line, offset in lines.iterate_past_stop():
+        if line.startswith(HEADER):
+            if parts is not None:
+                yield b"".join(parts).removesuffix(b"*"), first
+            if offset >= lines.stop:
+                return
+            parts, size, first = [], 0, lines.number
+        elif line.startswith(COMMENT) or line.isspace():
+            continue
+        elif parts is not None:
+            parts.append(clean_letters(line))
+            size += len(parts[-1])
+            if size > limit:
+                raise lines.make_size_error(first)
+        elif not lines.start:
+            kind = "FASTQ, which --as fastq reads" if line.startswith(READ) else "no FASTA"
+            raise lines.make_error(
+                f"{line[:40].decode('utf-8', 'replace').strip()!r} comes before the first line "
+                f"that begins with >: it is {kind}"
+            )
+    if parts is not None:
+        yield b"".join(parts).removesuffix(b"*"), first
+
+
+def read_fastq(lines: Lines) -> Iterator[tuple[bytes, int]]:
+    """Yield (sequence, line of its header) of the records of a file: four lines each.
+
+    Raises:
+      ValueError: a line that is not what its place in a record asks for, or a last record that is
+        cut off.
+    """
+    rows: Any = (line for line, _ in lines.iterate_past_stop())
+    for header in rows:
+        if header.isspace():
+            continue
+        first = lines.number
+        if not header.startswith(READ):
+            kind = "FASTA, which --as fasta reads" if header.startswith(HEADER) else "no FASTQ"
+            raise lines.make_error(f"a record begins with {READ.decode()}: it is {kind}")
+        letters, plus, quality = (next(rows, None) for _ in range(3))
+        if quality is None:
+            raise lines.make_error("the last record is cut off", first)
+        if not plus.startswith(QUALITY):
+            raise lines.make_error(
+                "the third line of a record begins with +; sequences over several lines are not "
+                "read",
+                first + 2,
+            )
+        sequence = clean_letters(letters)
+        if len(quality.strip(b"\r\n")) != len(sequence):
+            raise lines.make_error(
+                f"{len(sequence):,} letters have {len(quality.strip(BLANKS)):,} qualities", first
+            )
+        yield sequence, first
