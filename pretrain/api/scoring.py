@@ -9,7 +9,7 @@ from pretrain.api.loading import find_checkpoint
 from pretrain.api.predicting import make_record
 from pretrain.host.terminal import print_notice
 from pretrain.inference.random_head import HeadOptions, parameters_option, step_option
-from pretrain.settings.arguments import PathText
+from pretrain.settings.arguments import PathText, list_optional
 from pretrain.settings.verb_options import Group, option, takes
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
 
 PAIRS = Group("minimal pairs (fields good and bad, or sentence_good and sentence_bad)")
+MUTATIONS = Group("mutations of one text, such as a protein")
 Given = str | Mapping[str, Any]
 
 
@@ -73,17 +74,38 @@ class ScoringOptions(ScorerOptions):
     texts: str | Mapping[str, Any] | Iterable[Given] = option(
         "texts to score", "texts", kw_only=False, nargs="*", metavar="TEXT"
     )
+    mutations: list[str] | None = option(
+        "score changes of letters instead, such as A23T, or A23T:G45V for several at once",
+        default=None,
+        group=MUTATIONS,
+        converter=list_optional,
+        nargs="+",
+        metavar="CHANGE",
+    )
+    marginals: str = option(
+        "mask the letters that change (masked), or read the text as it is, once for all mutations "
+        "(wild_type) (default: %(default)s)",
+        default="masked",
+        group=MUTATIONS,
+        choices=("masked", "wild_type"),
+    )
+
+    def check(self) -> None:
+        """Raise ValueError for values that are not valid."""
+        super().check()
+        self.check_choices("marginals")
 
 
 @takes(ScoringOptions)
 def score(options: ScoringOptions) -> list[dict[str, Any]]:
-    """Return the score of each text, or of each minimal pair.
+    """Return the score of each text, of each minimal pair, or of each mutation of one text.
 
     The score of a text has `log_probability` in nats, `tokens` and `bytes`, their numbers,
     `bits_per_byte`, and `pieces`, each with its own `log_probability`. A text may be a mapping with
     `text`, and `span`, the characters [begin, end) that are scored. A pair is a mapping such as
     {"good": ..., "bad": ...}; its result has the scores of both, `right`, whether the good text is
-    more probable, and `tie`, whether they are equal.
+    more probable, and `tie`, whether they are equal. A mutation has its name, `mutation`, and
+    `log_odds` in nats, above 0 where the new letters are more probable.
 
     Raises:
       ValueError: a model that does not score texts, a text without a token, or one that is longer
@@ -99,6 +121,8 @@ def score(options: ScoringOptions) -> list[dict[str, Any]]:
     if not requests:
         return []
     scorer = open_scorer(options)
+    if options.mutations:
+        return score_changes(scorer, requests, options)
     results = score_requests(scorer, requests)
     note_unknown(scorer, requests)
     return results
@@ -180,6 +204,20 @@ def score_requests(
             score = {"good": score, "bad": other, **facts}
         results.append(score)
     return results
+
+
+def score_changes(
+    scorer: TextScorer, requests: Sequence[Any], options: ScoringOptions
+) -> list[dict[str, Any]]:
+    """Return the results of `options.mutations` of the one text. Raises ValueError for several."""
+    from pretrain.inference.scoring.minimal_pairs import MinimalPair
+    from pretrain.inference.scoring.mutations import score_mutations
+
+    if len(requests) > 1 or isinstance(requests[0], MinimalPair):
+        raise ValueError("--mutations are of one text; give one")
+    names = options.mutations or []
+    odds = score_mutations(scorer, requests[0], names, options.marginals)
+    return [{"mutation": name, "log_odds": one} for name, one in zip(names, odds, strict=True)]
 
 
 def list_texts(requests: Sequence[Text] | Sequence[MinimalPair]) -> list[Text]:

@@ -18,11 +18,11 @@ from data.corpus.json_lines import format_json
 from data.examples.file_formats import FORMATS
 from data.store.atomic import replace_file
 from pretrain.api.scoring import (
-    ScorerOptions,
     ScoringOptions,
     make_requests,
     note_unknown,
     open_scorer,
+    score_changes,
     score_requests,
 )
 from pretrain.cli.output_file import add_overwrite, check_output_file
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score all texts or pairs, and print and write the scores; return 0."""
-    options = read_options(ScorerOptions, args)
+    options = read_options(ScoringOptions, args)
     check_arguments(args)
     records = list(read_records(args))
     requests = make_requests(records, options)
@@ -81,6 +81,11 @@ def run(args: argparse.Namespace) -> int:
 
     scorer = open_scorer(options)
     is_first = not jax.process_index()  # all processes have the same scores; the first writes them
+    if options.mutations:
+        results = score_changes(scorer, requests, options)
+        if is_first:
+            report_mutations(args, results, scorer.trained.step)
+        return 0
     with open_writer(args.output if is_first else None) as write:
         sums = []
         for (_, record), result in zip(records, score_chunks(scorer, requests), strict=True):
@@ -98,6 +103,23 @@ def run(args: argparse.Namespace) -> int:
     else:
         report_texts(args, records, sums, facts, named)
     return 0
+
+
+def report_mutations(
+    args: argparse.Namespace, results: Sequence[Mapping[str, Any]], step: int
+) -> None:
+    """Print the log-odds of mutations, the least probable first, or write them with --output."""
+    if args.output:
+        with record_files.open_line_writer(args.output) as write:
+            for result in results:
+                write(format_json(result))
+    if args.json:
+        print(format_json({"step": step, "marginals": args.marginals, "mutations": [*results]}))
+        return
+    if not args.output:
+        for result in sorted(results, key=lambda one: one["log_odds"]):
+            print(f"{result['log_odds']:10.3f}  {result['mutation']}")
+    print(f"step {step:,}, log-odds in nats by {args.marginals} marginals")
 
 
 class TextSums(NamedTuple):

@@ -4,6 +4,7 @@ FILE.jsonl       an object a line
 FILE.tsv, .csv   a table with a line of column names (data/examples/labelled_examples.py)
 FILE.conll       columns, a word a line, for models that tag words; also FILE.tsv for these models
                  (data/examples/tagged_sentences.py)
+FILE.fasta       sequences; also FILE.fastq and the other names of data/corpus/formats.py
 FILE.json        SQuAD's format, for models that answer questions (data/examples/qa.py)
 a folder         images, for models that read them
 any other        a text a line, or the path of an image
@@ -19,8 +20,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from data.corpus.formats import SYNONYMS, choose_reader
 from data.corpus.json_lines import read_all_lines, read_json_lines
 from data.corpus.other_formats import explain_other_format, explain_record
+from data.corpus.readers import read_file
+from data.corpus.sequences import FORMATS as SEQUENCES
 from data.examples.file_formats import find_suffix
 from data.mixed import Mixed
 from data.objectives.objective import Objective
@@ -113,7 +117,13 @@ def make_text_readers() -> dict[str, Reader]:
         ".jsonl": read_json_lines,
         ".tsv": functools.partial(labelled_examples.read_records, file_format="tsv"),
         ".csv": functools.partial(labelled_examples.read_records, file_format="csv"),
-    }
+    } | {f".{name}": read_sequences for name in (*SEQUENCES, *SYNONYMS)}
+
+
+def read_sequences(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, record) of each sequence of a FASTA or FASTQ file."""
+    for document in read_file(path, choose_reader(path, "record", None), 0, None, "text"):
+        yield f"{path}:{document.line}", {"text": document.raw.decode()}
 
 
 def make_readers(run: Run) -> dict[str, Reader]:

@@ -42,9 +42,7 @@ MESH_AXES = {
 # norm is never sharded over `model`: with one row per shard the gradient would be wrong, by the
 # same kind of bug as above.
 PARAMETER_DIMENSIONS = (
-    (r"token_embedding/embedding", ("vocab", "embed")),
-    (r"(static|ngram)_embedding/embedding", ("vocab", "embed")),
-    (r"(source|target)_embedding/embedding", ("vocab", "embed")),
+    (r"(token|static|ngram|source|target)_embedding/embedding", ("vocab", "embed")),
     (r"(position|token_type|row|column)_embedding/embedding", (None, "embed")),
     (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
     (r"(attention|cross)/(query|key|value)/bias", ("heads", None)),
@@ -65,7 +63,7 @@ PARAMETER_DIMENSIONS = (
     # of images: the kernel of patches, learned tokens
     (r"patch_embedding/kernel", (None, None, None, "embed")),
     (r"patch_embedding/bias", (None,)),
-    (r"\w+_token", (None,)),
+    (r"\w+_token|contact_(weights|bias)", (None,)),
     # of a small convolutional network: filters, sub-samplings, and the codes of classes
     (r"c[13]/filters", (None, None, None)),
     (r"s[24]/coefficient", (None,)),
@@ -106,8 +104,7 @@ PARAMETER_DIMENSIONS = (
     (r"highway_\d+/(gate_bias|transform/bias)", (None,)),
     (r"words/projection/kernel", ("embed", None)),
     (r"words/projection/bias", (None,)),
-    (r"(mix/|contact_)weights", (None,)),
-    (r"contact_bias", (None,)),
+    (r"mix/weights", (None,)),
     (r"mix/scale", ()),
     # of encoders of words: hidden layers, filters of windows
     (r"layer_\d+/kernel", ("embed", None)),

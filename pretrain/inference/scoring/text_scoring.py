@@ -203,7 +203,7 @@ class TextScorer:
                 f"{text.place}: its only token has nothing before it, and the vocabulary has no "
                 "end of text to begin with"
             )
-        self._check_length(text, len(row) - 1)
+        self.check_length(text, len(row) - 1)
         scored = row[1:]
         return _Rows([(row[:-1], scored)], scored, spans[-len(scored) :])
 
@@ -215,7 +215,7 @@ class TextScorer:
             eos: Any = self.vocabulary.eos
             ids, own = [eos, *ids, eos], [i + 1 for i in own]
             spans, words = [(0, 0), *spans, (0, 0)], [None, *words, None]
-        self._check_length(text, len(ids))
+        self.check_length(text, len(ids))
         own = [i for i in own if text.span is None or _overlaps(spans[i], text.span)]
         mask: Any = self.vocabulary.mask
         rows = []
@@ -231,7 +231,7 @@ class TextScorer:
             raise ValueError(f"{text.place}: there is no token in the span {list(text.span or ())}")
         return _Rows(rows, [ids[i] for i in own], [spans[i] for i in own])
 
-    def _check_length(self, text: Text, length: int) -> None:
+    def check_length(self, text: Text, length: int) -> None:
         """Raise ValueError for a text that is longer than the model."""
         longest = self.scorer.longest
         if longest and length > longest:
