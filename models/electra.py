@@ -162,13 +162,8 @@ class Electra(Model):
           [B, L], True where the sampled token is not the original one.
         """
         token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
-        x_BPD = self.generator(
-            self.embeddings(token_ids, token_type_ids, train, segment_ids),
-            attention_mask,
-            train,
-            segment_ids,
-        )
-        x_BPD = gather_positions(x_BPD, masked_positions, self.ops)
+        x_BLD = self.generate_states(token_ids, attention_mask, token_type_ids, train, segment_ids)
+        x_BPD = gather_positions(x_BLD, masked_positions, self.ops)
         is_replaced_BL = jnp.zeros_like(attention_mask)
         if uniforms is not None:
             if label_weights is None:
@@ -185,6 +180,18 @@ class Electra(Model):
             self.discriminate(token_ids, attention_mask, token_type_ids, train, segment_ids),
             is_replaced_BL,
         )
+
+    def generate_states(
+        self,
+        token_ids: jax.Array,
+        attention_mask: jax.Array,
+        token_type_ids: jax.Array,
+        train: bool = False,
+        segment_ids: jax.Array | None = None,
+    ) -> jax.Array:
+        """Return the generator's last hidden states [B, L, D]."""
+        x_BLE = self.embeddings(token_ids, token_type_ids, train, segment_ids)
+        return self.generator(x_BLE, attention_mask, train, segment_ids)
 
     def sample_tokens(self, x_BPD: jax.Array, uniforms: jax.Array) -> jax.Array:
         """Return a token sampled from the generator's distribution at each state, int32 [B, P]."""

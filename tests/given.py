@@ -24,6 +24,7 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "eurobert": "hf_bert",
     "neobert": "hf_bert",
     "albert": "hf_albert",
+    "deberta_v3": "hf_albert",
     "roberta": "hf_roberta",
     "bart": "hf_roberta",
     "t5": "hf_t5",

@@ -19,12 +19,13 @@ from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective
 from data.rows import hashing
 from data.rows.tables import Batch, RowTable
+from data.rows.words import WholeWords
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
-class ReplacedToken(Objective):
+class ReplacedToken(WholeWords, Objective):
     """Rows of masked_lm in which every chosen token becomes [MASK], for the generator to fill."""
 
     name: ClassVar[str] = "replaced_token"
@@ -35,10 +36,12 @@ class ReplacedToken(Objective):
     checks: ClassVar[str] = "masked_objectives:check_replaced_texts"
     rendering: ClassVar[str] = "rendering:render_masked_row"
     gaps: ClassVar[str] = "masks"
-    whole_words: ClassVar[bool] = False
     length: int = 512  # L: tokens of a row, special tokens included
     max_predictions: int = 77  # P: most masked positions in a row
     mask_rate: float = 0.15  # share of a row's tokens that the generator fills; ELECTRA-large: 0.25
+    whole_words: bool = False  # mask all tokens of a word or none
+    # most consecutive words masked together; n words have weight 1 / n. Above 1 needs whole words
+    ngram: int = 1
     # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
     dupe_factor: int = 0
     # a row: one piece of a document, a window of the stream, full sentences of it, or packed
@@ -62,15 +65,19 @@ class ReplacedToken(Objective):
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         """Raise a ValueError unless these settings are valid with this vocabulary."""
         check_rows(self, vocabulary)
+        if self.ngram < 1 or (self.ngram > 1 and not self.whole_words):
+            raise ValueError(
+                f"replaced_token: ngram={self.ngram} and whole_words={self.whole_words}; an n-gram "
+                "has 1 word or more, and consists of whole words"
+            )
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Return the table of rows and the function that builds batches.
 
         The keys draw the masks and the uniform numbers.
         """
-        table, masked = make_masked_rows(
-            self, split, vocabulary, Masker(self, vocabulary, shares=(1.0, 0.0))
-        )
+        masker = Masker(self, vocabulary, self.ngram, shares=(1.0, 0.0))
+        table, masked = make_masked_rows(self, split, vocabulary, masker)
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             rows = masked(row_B, key_B)

@@ -101,6 +101,7 @@ class Converter:
         ours = config_keys.read_keys(hf_config, kind, self._join_keys(hf_map.keys))
         for name, second in hf_map.second_models.items():
             theirs = hf_config[name] if name in hf_config else second.describe_absent(hf_config)
+            theirs = hf_map.prepare(dict(theirs))
             own = config_keys.read_keys(theirs, kind, self._join_keys(second.keys))
             for field, key in name_keys(hf_map.keys).items():
                 if ours[field] != own.get(field, ours[field]):

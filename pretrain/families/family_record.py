@@ -226,6 +226,7 @@ class Family:
     describe_card_rows  (config) -> rows (name, value) of a model card, in addition to the usual
     optimizer     the default of fine-tuning
     twin          another family with the same parameters, with which a run may begin; "": none
+    take_encoder  (config, params) -> the parameters with which its encoder begins a fine-tuning
     same_to_tile  fields that must be equal for a larger model to begin with the tiled weights of a
                   smaller one; None: it cannot begin so
     distillation  how it is distilled from another family; None: it is not
@@ -252,6 +253,7 @@ class Family:
     distillation: DistillationRecipe | None = None
     twin: str = ""
     same_to_tile: tuple[str, ...] | None = None
+    take_encoder: Callable[[Any, Any], Any] = lambda config, params: params
 
     @property
     def joins_texts(self) -> bool:

@@ -274,6 +274,7 @@ def make_initial_params(
         ):
             return match_layout(given, initial), []
         given = given["encoder"]
+    given = find_model_family(before).take_encoder(before.backbone, given)
     # The heads of the pretraining are dropped.
     params = initial | {"encoder": match_layout(given, initial["encoder"])}
     return params, [path for path in paths if not path.startswith("encoder/")]

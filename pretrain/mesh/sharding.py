@@ -42,16 +42,15 @@ MESH_AXES = {
 # norm is never sharded over `model`: with one row per shard the gradient would be wrong, by the
 # same kind of bug as above.
 PARAMETER_DIMENSIONS = (
-    (r"(token|static|ngram|source|target)_embedding/embedding", ("vocab", "embed")),
+    (r"((token|static|ngram|source|target)_embedding|token_delta)/embedding", ("vocab", "embed")),
     (r"(position|token_type|row|column)_embedding/embedding", (None, "embed")),
     (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
     (r"(attention|cross)/(query|key|value)/bias", ("heads", None)),
     (r"(attention|cross)/out/kernel", ("heads", None, "embed")),
-    (r"(attention|cross)/out/bias", (None,)),
     (r"mlp/(gate|up)/kernel", ("embed", "mlp")),
     (r"mlp/(gate|up)/bias", ("mlp",)),
     (r"mlp/down/kernel", ("mlp", "embed")),
-    (r"mlp/down/bias", (None,)),
+    (r"((attention|cross)/out|mlp/down)/bias", (None,)),
     # of LoRA: the factors of these kernels; the module around those that share an input has one
     (r"(attention|cross|mlp)(/(query|key|value|gate|up))?/lora_a", ("embed", None)),
     (r"(attention|cross)/(query|key|value)/lora_b", (None, "heads", None)),

@@ -67,12 +67,33 @@ EUROBERT = dict(
     vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
     max_position_embeddings=48, pad_token_id=0, bos_token_id=2, eos_token_id=3, mask_token_id=4,
 )  # fmt: skip
+DEBERTA = dict(
+    vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=48,
+    relative_attention=True, position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type="p2c|c2p",
+    position_biased_input=False, legacy=False, pad_token_id=0,
+)  # fmt: skip
 T5GEMMA = dict(
     vocab_size=160, hidden_size=16, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
     head_dim=4, query_pre_attn_scalar=4, max_position_embeddings=48, sliding_window=8, pad_token_id=0, bos_token_id=1, eos_token_id=1,
 )  # fmt: skip
 LABELS = dict(num_labels=3, classifier_dropout=0.0, problem_type="single_label_classification")
 ELECTRA = BERT | dict(embedding_size=12)
+
+
+class DebertaV2Model(hf.DebertaV2ForMaskedLM):
+    """A discriminator with the head that the released files have, and transformers has not."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        del self.lm_predictions
+        width = config.hidden_size
+        self.mask_predictions = torch.nn.ModuleDict(
+            {
+                "LayerNorm": torch.nn.LayerNorm(width),
+                "dense": torch.nn.Linear(width, width),
+                "classifier": torch.nn.Linear(width, 1),
+            }
+        )
 
 
 def make_models():
@@ -96,6 +117,12 @@ def make_models():
                 hf.ElectraConfig(
                     **ELECTRA | dict(hidden_size=8, num_attention_heads=1, intermediate_size=12)
                 )
+            ),
+        },
+        "deberta_v3": {
+            "": DebertaV2Model(hf.DebertaV2Config(**DEBERTA)),
+            "generator": hf.DebertaV2ForMaskedLM(
+                hf.DebertaV2Config(**DEBERTA | dict(num_hidden_layers=1))
             ),
         },
         "distilbert": {"": hf.DistilBertForMaskedLM(hf.DistilBertConfig(**DISTILBERT))},

@@ -31,6 +31,7 @@ SIZES = {
     "window": 4,
     "buckets": 8,
     "max_distance": 20,
+    "generator_depth": 1,
     "generator_width": 8,
     "generator_num_heads": 2,
     "generator_mlp": 12,

@@ -25,6 +25,7 @@ from data.objectives import (
 from models.config.albert import AlbertConfig
 from models.config.bart import BartConfig
 from models.config.bert import BertConfig
+from models.config.deberta_v3 import DebertaV3Config
 from models.config.deep_averaging import DeepAveragingConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
@@ -74,6 +75,9 @@ EUROBERT, NEOBERT = make_tiny(EuroBertConfig, num_key_heads=4), make_tiny(NeoBer
 T5GEMMA = make_tiny(T5GemmaConfig, num_key_heads=4, window=6, start=1)
 LINFORMER = make_tiny(LinformerConfig, rank=8)
 ELECTRA = make_tiny(ElectraConfig, generator_width=16, generator_num_heads=4, generator_mlp=32)
+DEBERTA_V3 = make_tiny(
+    DebertaV3Config, generator_depth=1, buckets=8, max_distance=20, attention_dropout=0.0
+)
 MUSIC_TRANSFORMER = make_tiny(MusicTransformerConfig, max_distance=20)
 TRANSFORMER_XL = make_tiny(TransformerXLConfig, memory=16, clusters=Clusters((32, 64), 2))
 SPARSE_TRANSFORMER = make_tiny(
@@ -160,6 +164,9 @@ RUNS = {
     ),
     "electra": make_tiny_run(
         ELECTRA, ReplacedToken(length=32, max_predictions=6, rows="documents")
+    ),
+    "deberta_v3": make_tiny_run(
+        DEBERTA_V3, ReplacedToken(length=32, max_predictions=6, rows="packed")
     ),
     "transformer": make_tiny_run(
         TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1

@@ -50,6 +50,13 @@ USES = {
             'pipeline("fill-mask", model="{folder}/generator")("It is a {gap}.")',
         ),
     ),
+    "states of tokens": (
+        "It gives states of the tokens of a text, and its generator fills gaps ({gap})",
+        (
+            'print(model(**tokenizer("It is a text.", return_tensors="pt")).last_hidden_state)',
+            'pipeline("fill-mask", model="{folder}/generator")("It is a {gap}.")',
+        ),
+    ),
     "text2text-generation": ("It fills gaps ({gap})", make_generation_lines("It is a {gap}.")),
     "translation": (
         "It writes the target text of a source text, as in its training pairs",
@@ -101,6 +108,7 @@ AUTO_CLASSES = {
     "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
     "MTModel": "AutoModelForSeq2SeqLM",
     "ForImageClassificationWithTeacher": "AutoModelForImageClassification",
+    "Model": "AutoModel",
 }
 
 

@@ -56,6 +56,9 @@ OBJECTIVES = {
     "next and previous": BidirectionalLm(length=22, characters=0),
     "orders": SentenceOrder(length=30, max_predictions=5),
     "replaced": ReplacedToken(length=22, max_predictions=4, rows="documents"),
+    "replaced n-grams": ReplacedToken(
+        length=22, max_predictions=4, whole_words=True, ngram=3, rows="windows"
+    ),
     "damaged": Denoising(length=66),
     "infilled": Denoising(length=66, shuffled=False),
     "fields": PartitionedFields(length=60),
@@ -470,7 +473,7 @@ def config(tmp_path, store_of):
         others = {
             "spans": "T5", "one span": "T5", "one token left": "T5", "spans in a mode": "T5",
             "parts": "T5", "next": "Gpt2", "next unseparated": "Gpt", "orders": "Albert",
-            "replaced": "Electra",
+            "replaced": "Electra", "replaced n-grams": "Electra",
         }  # fmt: skip
         others |= {"permuted": "XLNet", "permuted pairs": "XLNet"}
         others |= dict.fromkeys(BYTES, "Bart") | {"masked ahead": "Gpt2", "fields": "Gpt2"}

@@ -66,6 +66,8 @@ def test_errors_name_this_objective(vocabulary):
     for objective, message in (
         (ReplacedToken(length=2), "replaced_token: length=2"),
         (ReplacedToken(mask_rate=0.25), "replaced_token: max_predictions=77 is"),
+        (ReplacedToken(ngram=3), "ngram=3 and whole_words=False; .* consists of whole words"),
+        (ReplacedToken(ngram=0, whole_words=True), "ngram=0"),
     ):
         with pytest.raises(ValueError, match=message):
             objective.check_vocabulary(vocabulary)

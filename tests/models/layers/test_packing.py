@@ -29,6 +29,7 @@ FAMILIES = {
     "albert": "masked_lm",
     "distilbert": "distillation",
     "electra": "replaced_token",
+    "deberta_v3": "replaced_token",
 }
 
 

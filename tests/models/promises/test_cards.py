@@ -87,6 +87,7 @@ def test_the_advised_class_opens_the_folder(name, head, make, tiny_configs, voca
         ("ModernBertForMaskedLM", "AutoModelForMaskedLM"),  # it has no class for pretraining
         ("BertForPreTraining", "AutoModelForPreTraining"),
         ("MarianMTModel", "AutoModelForSeq2SeqLM"),
+        ("DebertaV2Model", "AutoModel"),
         ("ReformerModelWithLMHead", "AutoModelForCausalLM"),
     ],
 )

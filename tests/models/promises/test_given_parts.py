@@ -28,6 +28,8 @@ def test_a_trainers_parts_reach_every_layer(case):
     own = [(3, length, c.width)] * c.depth
     if hasattr(c, "generator_width"):
         own = [(3, 12, c.generator_width)] * c.depth + own
+    if hasattr(c, "generator_depth"):
+        own = [(3, 12, c.width)] * c.generator_depth + own
     across = [(3, 6, c.width)] * getattr(c, "decoder_depth", 0)
     assert seen == own + across
     is_causal = not case.has_encoder

@@ -35,6 +35,10 @@ ALIASES = [
     for alias in name_aliases(converter.family.require_hugging_face().keys)
 ]
 REQUIRED = {  # what our model needs and is not their default
+    "deberta-v2": {
+        **dict(relative_attention=True, share_att_key=True, position_biased_input=False),
+        **dict(pos_att_type=["p2c", "c2p"], norm_rel_ebd="layer_norm", position_buckets=256),
+    },
     "esm": {"position_embedding_type": "rotary", "vocab_size": 33, "mask_token_id": 32},
     "marian": {"activation_function": "relu", "scale_embedding": True, "decoder_start_token_id": 0},
     "reformer": {"is_decoder": True},
