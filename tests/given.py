@@ -33,6 +33,7 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "xlnet": "hf_albert",
     "gpt": "hf_gpt",
     "gpt2": "hf_gpt2",
+    "gpt_bert": "hf_roberta",
     "transformer_xl": "hf_gpt2",
     "reformer": "hf_gpt2",
 }

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,8 +16,9 @@ from safetensors.numpy import save_file
 from data.corpus.paths import check_utf8_path
 from data.corpus.untrusted import read_bounded, read_bounded_json
 from data.store.atomic import replace_folder
+from pretrain.convert import find_model_family
 from pretrain.convert.safe_folder import CONFIG, INDEX, WEIGHTS, FolderError
-from pretrain.families import FAMILIES
+from pretrain.families import FAMILIES, remote_code
 
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # in a message of safetensors
 SHARD_BYTES = 5_000_000_000  # most bytes of a safetensors file
@@ -28,6 +30,11 @@ EXPORT_FILES = {
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
     *("preprocessor_config.json", "classes.json"),
+    *(
+        family.hugging_face.code
+        for family in FAMILIES.values()
+        if family.hugging_face and family.hugging_face.code.endswith(".py")
+    ),
 }
 # The files that pretrain/publish/jax_folder.py writes in addition.
 JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}
@@ -187,6 +194,14 @@ def save_tensors(tensors: dict[str, np.ndarray], path: pathlib.Path) -> None:
             raise
         raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from error
     path.chmod(mode)
+
+
+def write_own_code(folder: pathlib.Path, config: Any) -> None:
+    """Write the file with which transformers opens a model that it lacks, if we have one."""
+    family = find_model_family(config)
+    if family.hugging_face and family.hugging_face.code.endswith(".py"):
+        source = pathlib.Path(remote_code.__path__[0], f"{family.name}.py")
+        shutil.copyfile(source, folder / family.hugging_face.code)
 
 
 def write_json(path: pathlib.Path, content: Any) -> None:

@@ -19,7 +19,13 @@ from pretrain.convert import find_model_family, fine_tuned
 from pretrain.convert.arrays.flax_weights import has_flax_weights, open_flax_weights
 from pretrain.convert.encodings.files import check_size, read_encoding, write_encoding
 from pretrain.convert.encodings.processor import CROP_RATIO
-from pretrain.convert.export_folder import list_sizes, replace_export, write_json, write_tensors
+from pretrain.convert.export_folder import (
+    list_sizes,
+    replace_export,
+    write_json,
+    write_own_code,
+    write_tensors,
+)
 from pretrain.convert.name_map import ImportReport
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.safe_folder import (
@@ -113,6 +119,7 @@ def write_model(
             settings = (hf_config.pop(subfolder) if subfolder else hf_config) | {"dtype": dtype}
             _write_settings(path, settings, encoding)
             write_encoding(path, config, encoding, crop_ratio)
+        write_own_code(folder, config)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return list_sizes(folder)

@@ -132,7 +132,7 @@ class HuggingFaceMap:
       second_models  {folder: another model of theirs that is a part of ours}
       head_map    the names of fine-tuned models; None: no head can be put on the family
       refused     {architecture that is not imported: the reason}
-      code        the repository of the Hub whose code opens a folder; "": transformers has it
+      code        a repository of the Hub, or the export's file of remote_code, that opens it; or ""
     """
 
     model_type: str

@@ -43,9 +43,9 @@ MESH_AXES = {
 # same kind of bug as above.
 PARAMETER_DIMENSIONS = (
     (r"((token|static|ngram|source|target)_embedding|token_delta)/embedding", ("vocab", "embed")),
-    (r"(position|token_type|row|column)_embedding/embedding", (None, "embed")),
-    (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
-    (r"(attention|cross)/(query|key|value)/bias", ("heads", None)),
+    (r"(position|token_type|row|column|relative)_embedding/embedding", (None, "embed")),
+    (r"(attention|cross)/(query|key|value|gate)/kernel", ("embed", "heads", None)),
+    (r"(attention|cross)/(query|key|value|gate)/bias", ("heads", None)),
     (r"(attention|cross)/out/kernel", ("heads", None, "embed")),
     (r"mlp/(gate|up)/kernel", ("embed", "mlp")),
     (r"mlp/(gate|up)/bias", ("mlp",)),
@@ -53,7 +53,7 @@ PARAMETER_DIMENSIONS = (
     (r"((attention|cross)/out|mlp/down)/bias", (None,)),
     # of LoRA: the factors of these kernels; the module around those that share an input has one
     (r"(attention|cross|mlp)(/(query|key|value|gate|up))?/lora_a", ("embed", None)),
-    (r"(attention|cross)/(query|key|value)/lora_b", (None, "heads", None)),
+    (r"(attention|cross)/(query|key|value|gate)/lora_b", (None, "heads", None)),
     (r"(attention|cross)/out/lora_a", ("heads", None, None)),
     (r"mlp/(gate|up)/lora_b", (None, "mlp")),
     (r"mlp/down/lora_a", ("mlp", None)),
@@ -62,7 +62,7 @@ PARAMETER_DIMENSIONS = (
     # of images: the kernel of patches, learned tokens
     (r"patch_embedding/kernel", (None, None, None, "embed")),
     (r"patch_embedding/bias", (None,)),
-    (r"\w+_token|contact_(weights|bias)", (None,)),
+    (r"(\w+_token|contact_(weights|bias))", (None,)),
     # of a small convolutional network: filters, sub-samplings, and the codes of classes
     (r"c[13]/filters", (None, None, None)),
     (r"s[24]/coefficient", (None,)),
@@ -103,7 +103,7 @@ PARAMETER_DIMENSIONS = (
     (r"highway_\d+/(gate_bias|transform/bias)", (None,)),
     (r"words/projection/kernel", ("embed", None)),
     (r"words/projection/bias", (None,)),
-    (r"mix/weights", (None,)),
+    (r"(mix/weights|(attention|mlp)_mix)", (None,)),
     (r"mix/scale", ()),
     # of encoders of words: hidden layers, filters of windows
     (r"layer_\d+/kernel", ("embed", None)),

@@ -15,6 +15,7 @@ from data.objectives import (
     Denoising,
     Distillation,
     MaskedLm,
+    MaskedNextToken,
     PermutationLm,
     ReplacedToken,
     SentenceOrder,
@@ -34,6 +35,7 @@ from models.config.eurobert import EuroBertConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
+from models.config.gpt_bert import GptBertConfig
 from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from models.config.lstm_lm import LstmLmConfig
@@ -177,6 +179,10 @@ RUNS = {
         Seq2Seq(length=32, target_length=24),
     ),
     "gpt": make_tiny_run(make_tiny(GptConfig), CausalLm(length=32, end_of_text=False)),
+    "gpt_bert": make_tiny_run(
+        make_tiny(GptBertConfig, buckets=8, max_distance=20),
+        MaskedNextToken(length=32, max_predictions=6),
+    ),
     "transformer_xl": make_tiny_run(TRANSFORMER_XL, CausalLm(length=32)),
     "xlnet": make_tiny_run(XLNET, PermutationLm(length=32, partial=4, rows="documents")),
     "reformer": make_tiny_run(REFORMER, CausalLm(length=32)),

@@ -148,6 +148,20 @@ def format_license(license: str | None) -> str:
     return f"license: {license}\n" if license else ""
 
 
+def describe_code(code: str) -> list[str]:
+    """Return a paragraph on the code of a folder that runs where it is opened; [] without any.
+
+    code: as of `HuggingFaceMap`.
+    """
+    if not code:
+        return []
+    place = f"`{code}` of this folder" if code.endswith(".py") else f"the code of `{code}`"
+    return [
+        f"`transformers` has no such model: `trust_remote_code=True` runs {place}. Read it before "
+        "you run it."
+    ]
+
+
 def describe_license(license: str | None) -> str:
     """Return the beginning of a sentence on the licence of the weights."""
     return f"The weights have the licence {license};" if license else UNLICENSED

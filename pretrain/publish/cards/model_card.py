@@ -29,6 +29,7 @@ from pretrain.publish.cards.card_texts import (
     HEAD_TASKS,
     UNLICENSED,
     USES,
+    describe_code,
     describe_license,
     format_code,
     format_license,
@@ -334,4 +335,4 @@ def _describe_limits(trained: TrainedModel, family: Family, license: str | None)
         f"A special token written out in a text ({gap}) is read as that token. Cloze itself "
         "reads it as plain text when it reads a corpus."
     )
-    return "\n\n".join([use, text, tokens])
+    return "\n\n".join([use, text, tokens, *describe_code(family.require_hugging_face().code)])

@@ -12,6 +12,7 @@ from models.config.electra import ElectraConfig
 from models.config.elmo import ElmoConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
+from models.config.gpt_bert import GptBertConfig
 from models.config.modernbert import ModernBertConfig
 from models.config.roberta import RobertaConfig
 from models.config.seq2seq_lstm import Seq2SeqLstmConfig
@@ -81,6 +82,9 @@ SIZES = [
     ("gpt2_medium", "", 354_823_168),
     ("gpt2_large", "", 774_030_080),
     ("gpt2_xl", "", 1_557_611_200),
+    # As the authors' code counts their models of 10 and 100 million words.
+    (GptBertConfig(vocab=8192, width=384, num_heads=6, mlp=1280), "", 29_892_164),
+    (GptBertConfig(), "", 119_454_532),
     # Zaremba's medium and large models as Merity et al. 2016 print them (table 3), and the large one
     # tied (Press and Wolf 2016, table 3).
     ("lstm_lm", "", 20, 1e6),

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.more
 transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
 
 UNKNOWN = {  # what their configuration needs, of model types that transformers does not have
+    "gpt_bert": {},
     "neobert": {},
     "transfo-xl": {"d_model": 1024, "n_head": 16, "n_layer": 18, "vocab_size": 9},
 }
