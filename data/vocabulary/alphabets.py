@@ -8,12 +8,14 @@ import re
 from collections.abc import Sequence
 
 import tokenizers
-from tokenizers import Regex, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 
 from data.vocabulary.layouts import ALPHABETS, UNKNOWN
 from data.vocabulary.released import HIDDEN_MARK, ReleasedVocabulary
+from data.vocabulary.tokenizer_json import read_tokenizer_json
 
 KIND = "residues"
+BY_LETTER = ("esmc",)  # names of alphabets in which each unknown letter is one token
 SPECIAL = re.compile(r"<[^<>]+>\Z")
 ROLES = {"sep": "<eos>"}  # ends a row, and nothing else ends one
 
@@ -22,7 +24,7 @@ def make_alphabet(name: str) -> ReleasedVocabulary:
     """Return the vocabulary of an alphabet. Raises ValueError for a name that is none."""
     if name not in ALPHABETS:
         raise ValueError(f"alphabet {name!r}: one of {', '.join(ALPHABETS)}")
-    return build_residues(ALPHABETS[name])
+    return (build_letters if name in BY_LETTER else build_residues)(ALPHABETS[name])
 
 
 def read_residues(vocab: str) -> ReleasedVocabulary:
@@ -76,3 +78,16 @@ def build_residues(pieces: Sequence[str]) -> ReleasedVocabulary:
         special_pieces=special,
         roles=ROLES,
     )
+
+
+def build_letters(pieces: Sequence[str]) -> ReleasedVocabulary:
+    """Return the vocabulary of pieces, whose ids are their places, as `EsmcTokenizer` reads a text.
+
+    Each other character, a blank too, is one `<unk>`.
+    """
+    ids = {piece: i for i, piece in enumerate(pieces)}
+    tokenizer = tokenizers.Tokenizer(models.BPE(ids, [], unk_token=UNKNOWN))
+    tokenizer.decoder = decoders.Fuse()
+    special = [piece for piece in pieces if len(piece) > 1]
+    tokenizer.add_special_tokens([AddedToken(piece, special=True) for piece in special])
+    return read_tokenizer_json(tokenizer.to_str(), ROLES)

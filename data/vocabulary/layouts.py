@@ -66,6 +66,11 @@ ALPHABETS = {
         *("<cls>", "<pad>", "<eos>", UNKNOWN, *"LAGVSERTIDPKQNFYMHWCXBUZO.-"),
         *("<null_1>", "<mask>"),
     ),
+    # ESM Team 2024: as ESM-2's, with a break between chains.
+    "esmc": (
+        *("<cls>", "<pad>", "<eos>", UNKNOWN, *"LAGVSERTIDPKQNFYMHWCXBUZO.-|"),
+        "<mask>",
+    ),
     # N is any nucleotide.
     "nucleotides": ("<cls>", "<pad>", "<eos>", UNKNOWN, *"ACGTN", "<mask>"),
 }

@@ -1,0 +1,83 @@
+"""Alphabets have the ids of the tokenizers of `transformers`, and are saved and read."""
+
+import json
+import random
+
+import pytest
+
+from data.vocabulary.alphabets import ALPHABETS, make_alphabet, read_residues
+from data.vocabulary.load import load_vocabulary, read_vocabulary
+
+LETTERS = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
+ODD = [*LETTERS, *"JJjabc 1*é漢\t\n<>"]
+
+
+def draw_texts(letters):
+    rng = random.Random(0)
+    return ["".join(rng.choices(letters, k=rng.randrange(30))) for _ in range(1000)]
+
+
+@pytest.mark.parametrize("name", ALPHABETS)
+def test_an_alphabet_is_saved_and_read(name, tmp_path):
+    vocabulary = make_alphabet(name)
+    vocabulary.save(tmp_path)
+    again = load_vocabulary(tmp_path)
+    assert again == vocabulary == read_vocabulary(f"alphabet:{name}")
+    assert vocabulary.pieces == ALPHABETS[name]
+    assert (vocabulary.cls, vocabulary.pad, vocabulary.sep, vocabulary.unk) == (0, 1, 2, 3)
+    letters = [piece for piece in vocabulary.pieces if len(piece) == 1]
+    ids = vocabulary.encode("".join(letters))
+    assert [vocabulary.pieces[i] for i in ids] == letters and not vocabulary.special[ids].any()
+    assert vocabulary.decode(ids) == "".join(letters)
+    assert vocabulary.mask not in vocabulary.encode("A<mask>C")  # a name in a text is text
+
+
+def test_what_is_unknown_is_one_token_a_run_or_a_letter():
+    for name, expected in (("esm2", [5, 3, 3, 5]), ("esmc", [5, 3, 3, 3, 3, 5])):
+        assert make_alphabet(name).encode("AJj 1A") == expected
+
+
+@pytest.mark.more
+def test_ids_are_those_of_esm_tokenizer(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    vocabulary = make_alphabet("esm2")
+    vocabulary.save(tmp_path)
+    theirs = transformers.EsmTokenizer(str(tmp_path / "vocab.txt"))
+    for text in draw_texts(ODD):
+        assert vocabulary.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.more
+def test_ids_are_those_of_esmc_tokenizer():
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    vocabulary, theirs = make_alphabet("esmc"), transformers.EsmcTokenizer()
+    for text in draw_texts([*ODD, "|"]):
+        assert vocabulary.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
+
+
+def test_a_folder_names_its_class(tmp_path):
+    """Without it a vocab.txt is WordPiece, which such a file is not."""
+    make_alphabet("nucleotides").save(tmp_path / "saved")
+    (tmp_path / "vocab.txt").write_bytes((tmp_path / "saved" / "vocab.txt").read_bytes())
+    settings = {"tokenizer_class": "EsmTokenizer", "eos_token": "<eos>", "cls_token": "<cls>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert read_vocabulary(tmp_path) == make_alphabet("nucleotides")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<unk>\nA\nC\nA\n", "'A' appears twice"),
+        ("<unk>\nA\nCG\n", "'CG' is neither a letter nor a special token"),
+        ("<unk>\nA\n\nC\n", "'' is neither a letter"),
+        ("<cls>\nA\n", "there is no <unk>"),
+    ],
+)
+def test_what_is_no_alphabet_is_refused(text, message):
+    with pytest.raises(ValueError, match=f"vocab.txt: {message}"):
+        read_residues(text)
+
+
+def test_an_unknown_alphabet_is_an_error():
+    with pytest.raises(ValueError, match="alphabet 'esm3': one of esm2, esmc, nucleotides"):
+        read_vocabulary("alphabet:esm3")
