@@ -10,12 +10,11 @@ from collections.abc import Sequence
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 
-from data.vocabulary.layouts import ALPHABETS, UNKNOWN
+from data.vocabulary.layouts import ALPHABETS, BY_LETTER, UNKNOWN
 from data.vocabulary.released import HIDDEN_MARK, ReleasedVocabulary
 from data.vocabulary.tokenizer_json import read_tokenizer_json
 
 KIND = "residues"
-BY_LETTER = ("esmc",)  # names of alphabets in which each unknown letter is one token
 SPECIAL = re.compile(r"<[^<>]+>\Z")
 ROLES = {"sep": "<eos>"}  # ends a row, and nothing else ends one
 

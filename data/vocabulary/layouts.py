@@ -74,6 +74,7 @@ ALPHABETS = {
     # N is any nucleotide.
     "nucleotides": ("<cls>", "<pad>", "<eos>", UNKNOWN, *"ACGTN", "<mask>"),
 }
+BY_LETTER = ("esmc",)  # names of alphabets in which each unknown letter is one token
 LEAST_COVERAGE = 0.98  # of characters; the SentencePiece library refuses less
 LAYOUT_HELP = (
     "special tokens: bert: [PAD] [UNK] [CLS] [SEP] [MASK] (default); t5: <pad> </s> <unk> and "
