@@ -73,7 +73,7 @@ class Damping(nn.Module):
         return x_BLD * self.factor
 
 
-class Head(nn.Module):
+class ResidueHead(nn.Module):
     """norm(gelu(x W + b)), from which the vocabulary's logits are computed."""
 
     epsilon: float
@@ -119,7 +119,7 @@ class Esmc(MaskedLanguageModel):
         self.token_embedding = Embed(c.vocab, c.width, ops=self.ops)
         self.encoder = make_stack(c, self.ops)
         self.norm = LayerNorm(c.epsilon, self.ops, use_bias=False)
-        self.mlm_head = Head(c.epsilon, self.ops)
+        self.mlm_head = ResidueHead(c.epsilon, self.ops)
         self.lm_head = Dense(c.vocab, out_dtype=jnp.float32, ops=self.ops)
 
     def encode(
