@@ -16,7 +16,8 @@ from data.vocabulary.sentencepiece import SentencePieceVocabulary
 from data.vocabulary.sentencepiece_proto import ModelProto, SentencePiece
 from data.vocabulary.tokenizer_checks import iterate_steps, naming_library_errors
 
-FOLDED = "folded_unigram"  # the value of TOKENIZERS for a pipeline that folds case and accents
+# Values of TOKENIZERS for a pipeline that folds case and accents, and for DeBERTa's.
+FOLDED, COMPOSED = "folded_unigram", "nfc_unigram"
 NORMALIZER = normalizers.BertNormalizer.__name__
 UNIGRAM = 1  # TrainerSpec.ModelType
 # {key of a step in tokenizer.json: the switch that sets it} by the type of the step.
@@ -161,10 +162,11 @@ def _check_folding(described: dict[str, Any], switches: dict[str, bool | None]) 
 
 
 def build_unigram(plain: SentencePieceVocabulary, settings: FolderSettings) -> str:
-    """Return the tokenizer.json of a SentencePiece model in the pipeline of T5's or ALBERT's class.
+    """Return the tokenizer.json of a SentencePiece model in the pipeline of its class.
 
     The classes differ from SentencePiece: words are split at white space first, and ALBERT's
-    replaces quotes, removes accents and folds case, unless its switches say otherwise.
+    replaces quotes, removes accents and folds case, unless its switches say otherwise. DeBERTa's
+    composes letters (NFC), and does not read the model's own table of characters.
 
     Raises ValueError for a model that is not a unigram model.
     """
@@ -182,24 +184,30 @@ def build_unigram(plain: SentencePieceVocabulary, settings: FolderSettings) -> s
         models.Unigram([*scores, *((name, 0.0) for name in sentinels)], unknown, False)
     )
     steps: list[Any] = []
+    composes = settings.tokenizer == COMPOSED
+    if composes:
+        if settings.switches.get("do_lower_case"):
+            steps.append(normalizers.Lowercase())
+        steps += [
+            normalizers.Replace(tokenizers.Regex(r"\s{2,}|[\n\r\t]"), " "),
+            normalizers.NFC(),
+            normalizers.Strip(left=False, right=True),
+        ]
     if settings.tokenizer == FOLDED:
         steps += [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
         if not settings.switches.get("keep_accents"):
             steps += [normalizers.NFKD(), normalizers.StripAccents()]
         if settings.switches.get("do_lower_case") is not False:
             steps.append(normalizers.Lowercase())
-    if parsed.normalizer_spec.precompiled_charsmap:
+    if parsed.normalizer_spec.precompiled_charsmap and not composes:
         with naming_library_errors("spiece.model"):
             steps.append(normalizers.Precompiled(parsed.normalizer_spec.precompiled_charsmap))
     tokenizer.normalizer = normalizers.Sequence(steps)
     never = settings.tokenizer == FOLDED and settings.switches.get("add_prefix_space") is False
     scheme = "never" if never else "always"
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme),
-        ]
-    )
+    metaspace = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
+    split = [] if composes else [pre_tokenizers.WhitespaceSplit()]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, metaspace])
     tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
     defined = [
         piece.piece

@@ -36,13 +36,15 @@ LAYOUTS = {
     "words": (DEFAULT_LAYOUT,),  # without its [MASK]
 }
 # {class of a tokenizer of `transformers`, without a final "Fast": what it reads}. SentencePiece's
-# unigram models are read in two ways: as they are, or after quotes, accents and case are folded.
+# unigram models are read in three ways: as they are, after quotes, accents and case are folded, or
+# after NFC.
 TOKENIZERS = {
     **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), "wordpiece"),
     **dict.fromkeys(("RobertaTokenizer", "BartTokenizer", "GPT2Tokenizer"), "byte_bpe"),
     "OpenAIGPTTokenizer": "word_bpe",
     "T5Tokenizer": "unigram",
     "AlbertTokenizer": "folded_unigram",
+    "DebertaV2Tokenizer": "nfc_unigram",
     "EsmTokenizer": "residues",
     "MarianTokenizer": "other",
     # These read a tokenizer.json as it is.
@@ -55,6 +57,7 @@ MODEL_TOKENIZERS = {
     "openai-gpt": "word_bpe",
     "t5": "unigram",
     "albert": "folded_unigram",
+    "deberta-v2": "nfc_unigram",
     "esm": "residues",
     "marian": "other",
 }

@@ -22,6 +22,7 @@ from data.corpus.buckets import check_bucket
 from data.corpus.paths import as_path, is_remote
 from data.corpus.untrusted import MAX_VOCABULARY_BYTES, check_own_file, read_bounded
 from data.vocabulary.added_tokens import (
+    COMPOSED,
     FOLDED,
     add_tokens,
     apply_settings,
@@ -61,7 +62,9 @@ OTHER_FILES = ("merges.txt", "vocab.bpe", *SETTINGS_FILES)
 MAX_PROBED = 100
 
 # {what the class of a tokenizer reads: the class}, for SentencePiece models.
-UNIGRAMS = {kind: name for name, kind in TOKENIZERS.items() if kind in ("unigram", FOLDED)}
+UNIGRAMS = {
+    kind: name for name, kind in TOKENIZERS.items() if kind in ("unigram", FOLDED, COMPOSED)
+}
 
 __all__ = ["Vocabulary", "load_vocabulary", "read_vocabulary", "train_vocabulary"]
 
@@ -175,7 +178,9 @@ def _extend_vocabulary(
             f"{', '.join(TOKENIZERS)} are read, and any class with a tokenizer.json: write one "
             "with save_pretrained of the tokenizer"
         )
-    is_folded = settings.tokenizer == FOLDED and isinstance(plain, SentencePieceVocabulary)
+    is_folded = settings.tokenizer in (FOLDED, COMPOSED) and isinstance(
+        plain, SentencePieceVocabulary
+    )
     if not is_folded and is_expressed(settings.tokens, plain) and has_roles(plain, settings.roles):
         return plain
     if isinstance(plain, SentencePieceVocabulary):

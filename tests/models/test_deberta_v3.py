@@ -239,17 +239,42 @@ def test_heads_are_those_of_transformers(tiny_configs, head):
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        (dict(width=384, num_heads=6, mlp=1536), 70_830_722),
-        (dict(depth=6), 141_896_450),
-        ({}, 184_423_682),
-        (dict(width=1024, depth=24, num_heads=16, mlp=4096), 435_063_810),
+        (
+            dict(width=384, num_heads=6, mlp=1536),
+            (70_682_112, 21_491_712, 70_830_722, 60_312_036, 148_993),
+        ),
+        (
+            dict(depth=6, generator_depth=3),
+            (141_304_320, 42_923_520, 141_896_450, 120_760_932, 592_897),
+        ),
+        ({}, (183_831_552, 85_450_752, 184_423_682, 142_024_548, 592_897)),
+        (
+            dict(width=1024, depth=24, generator_depth=12, num_heads=16, mlp=4096),
+            (434_012_160, 302_837_760, 435_063_810, 284_037_220, 1_052_673),
+        ),
     ],
     ids=["xsmall", "small", "base", "large"],
 )
-def test_released_sizes_with_two_classes(sizes, expected):
-    encoder = DebertaV3Config(**sizes).as_encoder()
-    _, shapes = compute_shapes(ClassifierConfig(encoder=encoder, labels=("a", "b")))
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == expected
+def test_the_released_sizes(sizes, expected):
+    """The backbone, without its table, with two classes; the generator with its head; the head of
+    replaced tokens.
+    """
+    config = DebertaV3Config(**sizes)
+    classifier = ClassifierConfig(encoder=config.as_encoder(), labels=("a", "b"))
+    (_, own), (_, tuned) = compute_shapes(config), compute_shapes(classifier)
+
+    def count(params, *parts):
+        return sum(leaf.size for part in parts for leaf in jax.tree.leaves(params[part]))
+
+    found = (
+        count(own, "token_embedding", "discriminator"),
+        count(own, "discriminator"),
+        count(tuned, "encoder", "classifier"),
+        count(own, "token_embedding", "generator", "mlm_head"),
+        count(own, "discriminator_head"),
+    )
+    assert found == expected
+    assert count(own, "token_delta") == count(own, "token_embedding")
 
 
 # ---- config.json -----------------------------------------------------------------
