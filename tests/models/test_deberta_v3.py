@@ -1,19 +1,25 @@
 """DeBERTa-v3: buckets, logits of transformers beyond 512 tokens, and the gradients of its two tables."""
 
 import dataclasses
+import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from data.config import Data
+from data.objectives import Classification
 from models import build
 from models.config.deberta_v3 import DebertaV3Config
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from models.deberta_v3 import ReplacedTokenHead
 from models.layers.relative.disentangled_attention import find_rows
+from pretrain.config import Run
 from pretrain.convert import fine_tuned
 from pretrain.convert.pretrained import CONVERTERS
+from pretrain.finetune.start import make_initial_params
 from pretrain.training.losses import find_loss
 from tests.models.promises.test_heads import make_headed, make_vocabulary
 from tests.models.test_electra import BATCH, TOKENS, VALID
@@ -118,20 +124,25 @@ def test_the_difference_begins_at_0():
     assert params["token_embedding"]["embedding"].any()
 
 
-def test_a_fine_tuned_encoder_reads_the_sum_of_the_tables(make, tiny_configs):
-    config = tiny_configs["deberta_v3"]
+def test_a_fine_tuning_begins_with_the_sum_of_the_tables(make, tiny_configs):
+    config = dataclasses.replace(tiny_configs["deberta_v3"], depth=1)
     model, params = make(config)
+    tuned = ClassifierConfig(encoder=config.as_encoder(), labels=("a", "b"))
+    run = Run(model=tuned, data=Data(objective=Classification(length=16)))
+    pretrained: Any = types.SimpleNamespace(params=params, run=types.SimpleNamespace(model=config))
+    begun, fresh = make_initial_params(run, pretrained, "head")
+    assert all(path.startswith("classifier/") for path in fresh)
     encoder = build(config.as_encoder())
-    own = CONVERTER.family.take_encoder(config, params)
-    states = [
-        jax.jit(lambda params, module=module: module.apply(
-            {"params": params}, TOKENS, VALID, method="encode"
-        )[0])(given)
-        for module, given in ((model, params), (encoder, own))
-    ]  # fmt: skip
-    np.testing.assert_allclose(*states, atol=1e-6)
+
+    @jax.jit
+    def encode(params, own):
+        read = TOKENS, VALID
+        before, _ = model.apply({"params": params}, *read, method="encode")
+        return before, encoder.apply({"params": own}, *read, method="encode")[0]
+
+    np.testing.assert_allclose(*encode(params, begun["encoder"]), atol=1e-5)
     with pytest.raises(ValueError, match="has_generator=false is of a fine-tuned model"):
-        jax.eval_shape(lambda: encoder.apply({"params": own}, TOKENS, VALID))
+        jax.eval_shape(lambda: encoder.apply({"params": begun["encoder"]}, TOKENS, VALID))
 
 
 def test_the_head_reads_each_state_with_its_cls():
