@@ -163,18 +163,21 @@ class Stream:
             row_NB, key_NB = self.get_block_keys(current // steps, steps, lo, hi)
             draws.append((row_NB[current % steps], key_NB[current % steps]))
         row_B, key_B = (np.concatenate(arrays) for arrays in zip(*draws))
-        rates = self.compute_rates(np.arange(step, step + number), hi - lo)
+        rates = self.compute_rates(np.arange(step, step + number), np.arange(lo, hi))
         batch = self.build(row_B, key_B, *rates)
         if self.objective.zero_state_rate:
             restart_rows(self.objective, batch, key_B)
         return batch
 
-    def compute_rates(self, step_N: np.ndarray, rows: int) -> tuple[np.ndarray, ...]:
-        """Return the mask rate of each of the `rows` rows of steps: (rate_B,); () if constant."""
-        ramp = self.objective.mask_ramp
+    def compute_rates(self, step_N: np.ndarray, place_B: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the mask rate of the rows at places of the batches of steps; () if constant."""
+        ramp, draw = self.objective.mask_ramp, self.objective.draw_rates
+        if draw is not None:
+            key_N = hashing.derive_keys(self.seed, order.RATE_KEY, step_N)
+            return (draw(key_N, place_B / self.data.batch_size).ravel(),)
         if ramp is None or ramp.is_constant:
             return ()
-        return (np.repeat(ramp.compute_values(step_N, self.objective.mask_rate), rows),)
+        return (np.repeat(ramp.compute_values(step_N, self.objective.mask_rate), len(place_B)),)
 
     def draw_block_keys(
         self, block: int, steps: int, lo: int, hi: int

@@ -6,7 +6,7 @@ B rows   L row length   P masked positions of a row
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -73,8 +73,6 @@ class MaskedLm(WholeWords, Objective):
         masker = Masker(self, vocabulary, shares=self.shares)
         return make_masked_rows(self, split, vocabulary, masker)
 
-    def drop_repeats(
-        self, table: RowTable, batch: Batch, row_B: np.ndarray, key_B: np.ndarray
-    ) -> None:
+    def drop_repeats(self, table: Any, batch: Batch, row_B: np.ndarray, key_B: np.ndarray) -> None:
         """Set to 0 the weights of tokens that are in another row as well."""
         drop_repeated_masks(table, batch, row_B)

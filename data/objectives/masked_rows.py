@@ -100,8 +100,8 @@ def drop_repeated_masks(table: Any, batch: Batch, row_B: np.ndarray) -> None:
     if isinstance(table, WindowRows):
         own_BL = np.pad(table.mark_own_tokens(row_B), ((0, 0), (1, 1)), constant_values=True)
         batch["label_weights"] *= np.take_along_axis(own_BL, batch["masked_positions"], axis=1)
-        for name in batch.keys() & {"discriminator_weights", "state_weights"}:  # of all tokens
-            batch[name] *= own_BL
+        for name in batch.keys() & {"discriminator_weights", "state_weights", "text_weights"}:
+            batch[name] *= own_BL  # of all tokens
 
 
 def read_document_rows(

@@ -43,6 +43,7 @@ class ObjectiveDefaults:
     order: Any = "shuffled"  # "lanes": row i of a batch continues row i of the batch before
     mask_rate: Any = None  # share of a row that is masked, where a setting says so
     mask_ramp: Any = None  # `data.rows.ramp.Ramp` of the mask rate over the steps; None: constant
+    draw_rates: Any = None  # (keys [N] of batches, places [B] in [0, 1)) -> their mask rates [N, B]
     zero_state_rate: float = 0.0  # probability that a row on lanes begins with a state of zeros
     characters: int = 0  # characters of a word that the model reads; 0: it reads ids
     shuffled: bool = False  # sentences are shuffled, so the store must know their ends
@@ -84,6 +85,7 @@ class Objective(ObjectiveDefaults, abc.ABC):
     text_documents: ClassVar[str] = "file"
     # tokens whose loss is a fair sample of a text's: "all"; "known" without unknown ones; "" none
     scored_tokens: ClassVar[str] = ""
+    masks_any_share: ClassVar[bool] = False  # `predict` fills masks in steps, `score` has a bound
 
     @abc.abstractmethod
     def axis_sizes(self) -> dict[str, int]:
@@ -126,9 +128,8 @@ class Objective(ObjectiveDefaults, abc.ABC):
         self, stream: "RowStream", batches: "Sequence[InspectedBatch]", token_id: TokenId
     ) -> "list[Check]":
         """Return checks of this objective's guarantees, measured on `batches`."""
-        if not self.checks:
-            return []
-        return import_member(f"data.inspection.{self.checks}")(stream, batches, token_id)
+        check = self.checks and import_member(f"data.inspection.{self.checks}")
+        return check(stream, batches, token_id) if check else []
 
     def render_row(
         self, stream: "RowStream", inspected: "InspectedBatch", i: int

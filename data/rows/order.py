@@ -10,7 +10,7 @@ import numpy as np
 
 from data.rows import hashing
 
-ORDER_KEY, MIXTURE_KEY, DRAW_KEY, EVALUATION_KEY = range(4)  # purposes of a key
+ORDER_KEY, MIXTURE_KEY, DRAW_KEY, EVALUATION_KEY, RATE_KEY = range(5)  # purposes of a key
 
 
 def locate_evaluation_rows(

@@ -5,6 +5,7 @@ B batch   T generated length   N slots   V vocabulary   K candidates
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -169,6 +170,8 @@ class Sample(Greedy):
     top_k: sample from this number of the likeliest tokens; None: from all (Fan et al. 2018).
     top_p: of these, sample from the fewest whose probabilities sum to `top_p` (Holtzman et al.
       2019).
+    noise: "low", or "high": with twice the random bits, so that rare tokens are as rare as their
+      probability says where very many draws are compared (Zheng et al. 2025).
 
     Raises:
       ValueError: a field is out of range.
@@ -177,6 +180,7 @@ class Sample(Greedy):
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float = 1.0
+    noise: str = "low"
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):
@@ -191,7 +195,7 @@ class Sample(Greedy):
 
     def select_tokens(self, scores_BV: jax.Array, key_B: jax.Array) -> jax.Array:
         """Return a sampled id of each row, int [B]."""
-        sample = jax.vmap(jax.random.categorical)
+        sample = jax.vmap(partial(jax.random.categorical, mode=self.noise))
         scores_BV = scores_BV / max(self.temperature, MIN_TEMPERATURE)
         if self.top_k is None and self.top_p == 1:
             return sample(key_B, scores_BV)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pretrain.api.finetuning import finetune, finetune_seeds
     from pretrain.api.importing import import_folder
     from pretrain.api.loading import load
-    from pretrain.api.pictures import Picture, draw_attention, draw_curves
+    from pretrain.api.pictures import Picture, draw_attention, draw_curves, draw_filling
     from pretrain.api.predicting import Predictor, predict
     from pretrain.api.preparing import prepare
     from pretrain.api.scoring import score
@@ -41,7 +41,7 @@ FILES = {
     "finetuning": ("finetune", "finetune_seeds"),
     "importing": ("import_folder",),
     "loading": ("load",),
-    "pictures": ("Picture", "draw_attention", "draw_curves"),
+    "pictures": ("Picture", "draw_attention", "draw_curves", "draw_filling"),
     "predicting": ("Predictor", "predict"),
     "preparing": ("prepare",),
     "scoring": ("score",),
@@ -57,6 +57,7 @@ __all__ = [
     "SweepResult",
     "draw_attention",
     "draw_curves",
+    "draw_filling",
     "evaluate",
     "evaluate_questions",
     "export",

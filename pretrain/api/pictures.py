@@ -8,8 +8,8 @@ import io
 import os
 import pathlib
 import tempfile
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
@@ -126,6 +126,32 @@ def draw_attention(
             draw_panel(panel, layer, heads or range(1, panel.weights_NHLM.shape[1] + 1), drawn)
             pictures.append(Picture(f"{panel.name}, layer {layer}", drawn.getvalue()))
     return pictures
+
+
+def draw_filling(result: Mapping[str, Any], title: str = "") -> Picture:
+    """Return the picture of a text that a diffusion model has filled: which mask in which step.
+
+    Args:
+      result: a result of `predict`, with `filled` and `fills`.
+      title: a line above the text.
+
+    Raises:
+      ValueError: the result is another model's, or matplotlib is not installed.
+    """
+    from pretrain.inference.diffusion.filling_picture import draw_filling as draw
+
+    if not importlib.util.find_spec("matplotlib"):
+        raise ValueError(f"pictures need matplotlib: {how_to_install('report')}")
+    if "fills" not in result:
+        raise ValueError(
+            "a picture of steps needs `fills`, which `predict` returns for a diffusion model "
+            "without `top`"
+        )
+    drawn = io.BytesIO()
+    warning = draw(result["filled"], result["fills"], title, drawn)
+    if warning:
+        print_notice(warning)
+    return Picture("the order of filling", drawn.getvalue())
 
 
 def check_layers_and_heads(

@@ -37,7 +37,8 @@ class PredictorOptions(HeadOptions):
     )
     length: int | None = option(
         "maximum number of tokens to generate (default: 64; for a model fine-tuned to "
-        "generate, the length of its training)",
+        "generate, the length of its training); for a diffusion model, the masks that continue a "
+        "text without one",
         default=None,
         metavar="T",
     )
@@ -71,6 +72,19 @@ class PredictorOptions(HeadOptions):
         group=DECODING,
         metavar="P",
     )
+    steps: int | None = option(
+        "for a diffusion model: fill all masks of a text in S steps, the most certain first "
+        "(default: one mask a step)",
+        default=None,
+        group=DECODING,
+        metavar="S",
+    )
+    block: int | None = option(
+        "for a diffusion model: fill N masks before the next N (default: all in any order)",
+        default=None,
+        group=DECODING,
+        metavar="N",
+    )
     no_repeat_ngram: int | None = option(
         "generate no n-gram of N tokens twice", default=None, group=DECODING, metavar="N"
     )
@@ -79,7 +93,8 @@ class PredictorOptions(HeadOptions):
 
     def check(self) -> None:
         """Raise ValueError for numbers out of range, and options that exclude each other."""
-        for name in ("top", "n_best", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
+        counts = ("top", "n_best", "length", "batch_size", "beams", "top_k", "steps", "block")
+        for name in (*counts, "no_repeat_ngram"):
             if (value := vars(self)[name]) is not None and value < 1:
                 raise ValueError(f"{format_flag(name)} {value}: must be at least 1")
         sampling = self.list_sampling()
@@ -159,6 +174,8 @@ class Predictor:
             strategy=strategy,
             no_repeat_ngram=options.no_repeat_ngram,
             seed=options.seed,
+            steps=options.steps,
+            block=options.block,
         )
 
     def __call__(
@@ -186,8 +203,8 @@ class Predictor:
 def predict(options: PredictOptions) -> list[dict[str, Any]]:
     """Return the result of each text.
 
-    The keys of a result depend on the model: `masks` and `filled` of BERT, `spans` of T5, `written`
-    of GPT, `label` and `probabilities` of a classifier (docs/python.md). A text may also be a
+    The keys of a result depend on the model: `masks` and `filled` of BERT, `fills` and `filled` of
+    a diffusion model (`draw_filling` shows their order), `spans` of T5, `written` of GPT, `label` and `probabilities` of a classifier (docs/python.md). A text may also be a
     mapping with the columns of a record, such as {"text": ..., "text2": ...}. A `Predictor` serves
     many calls faster.
 

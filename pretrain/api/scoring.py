@@ -31,9 +31,15 @@ class ScorerOptions(HeadOptions):
     by: str | None = option(
         "how a text is scored: by the likelihood of each token after those before it, by the "
         "probability of each token when it is masked, or with the later tokens of its word masked "
-        "too (default: likelihood for a model that writes, masked for one that fills masks)",
+        "too, or by a bound of the likelihood from masks of any share (default: likelihood for a "
+        "model that writes, bound for a diffusion model, masked for others that fill masks)",
         default=None,
-        choices=("likelihood", "masked", "within_word_l2r"),
+        choices=("likelihood", "masked", "within_word_l2r", "bound"),
+    )
+    draws: int = option(
+        "masked copies of a text for its bound; more are more exact (default: %(default)s)",
+        default=128,
+        metavar="M",
     )
     dtype: str = option(
         "dtype of the computation (default: %(default)s)",
@@ -183,7 +189,11 @@ def open_scorer(options: ScorerOptions) -> TextScorer:
     check_head(trained, "score", options.allow_random_head, sentence_heads=False)
     check_finite_params(trained, "a score means nothing")
     return TextScorer(
-        trained.with_compute_dtype(options.dtype), mesh, options.by, options.batch_size
+        trained.with_compute_dtype(options.dtype),
+        mesh,
+        options.by,
+        options.batch_size,
+        draws=options.draws,
     )
 
 

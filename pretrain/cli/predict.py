@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write JSON lines to FILE instead of printing; for questions, FILE.json becomes "
         "{id: answer}",
     )
-    add_overwrite(files, "FILE of --output")
+    files.add_argument(
+        "--picture",
+        metavar="FILE",
+        help="draw as a .png file in which order a diffusion model filled the masks of one text",
+    )
+    add_overwrite(files, "FILE of --output and --picture")
     files.add_argument("--json", action="store_true", help="print JSON lines")
 
 
@@ -69,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         check_output_file(args.output, args.overwrite, [args.input, *args.texts])
     if args.file_format and not args.input:
         raise ValueError(f"--as {args.file_format} needs --input FILE")
+    check_picture(args)
     from pretrain.inference.batching import report_progress
     from pretrain.inference.progress import Progress
 
@@ -113,6 +120,8 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"{args.input}: contains no {trained.noun}")
     for line in unknown.describe():
         print_notice(line)
+    if args.picture:
+        draw_picture(args, results[0], name_parameters(trained.step, args.parameters))
     if args.output:
         named = name_parameters(trained.step, args.parameters)
         print(f"{args.output}: {count:,} {trained.noun}, {named} of {args.workdir}")
@@ -120,6 +129,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 # ---- input and output --------------------------------------------------------
+
+
+def check_picture(args: argparse.Namespace) -> None:
+    """Raise ValueError, or FileExistsError, unless --picture can be drawn; without it, return."""
+    if not args.picture:
+        return
+    if not str(args.picture).endswith(".png"):
+        raise ValueError(f"--picture {args.picture}: the name must end in .png")
+    if len(args.texts) != 1:
+        raise ValueError("--picture draws one text: give it on the command line")
+    check_output_file(args.picture, args.overwrite, [args.output, *args.texts], "--picture")
+
+
+def draw_picture(args: argparse.Namespace, result: Mapping[str, Any], named: str) -> None:
+    """Write the picture of a filled text; named: the checkpoint."""
+    from pretrain.api.pictures import draw_filling
+
+    draw_filling(result, f"{pathlib.Path(args.workdir).name}, {named}").save(args.picture)
+    print(args.picture)
 
 
 @contextlib.contextmanager

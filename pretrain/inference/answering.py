@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
 
 DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"
+STEPS = (
+    "--steps and --block are for models that learned any share of masks, and fill them in steps "
+    "(docs/diffusion.md); this one was trained by {}"
+)
 NOT_SEVERAL = (
     "--n-best is for answers to questions (finetune --task squad); a classifier returns all "
     "`probabilities`, and --top is for a [MASK]"
@@ -60,9 +64,7 @@ def make_blank_result(trained: Trained) -> dict[str, Any]:
         from pretrain.inference.tasks.predict_generated import make_blank
 
         return make_blank(trained)
-    module, name = find_predictor_name(trained)
-    kind = getattr(importlib.import_module(f"{inference.__name__}.{module}"), name)
-    return dict(kind.BLANK)
+    return dict(find_predictor_class(trained).BLANK)
 
 
 def make_formatter(trained: Trained) -> Callable[[Any, dict[str, Any]], str]:
@@ -113,6 +115,8 @@ def make_answerer(
     no_repeat_ngram: int | None = None,
     seed: int | None = None,
     field: str | None = None,
+    steps: int | None = None,
+    block: int | None = None,
 ) -> Answerer:
     """Return a function (texts, places, first) that returns the result of each text.
 
@@ -121,24 +125,30 @@ def make_answerer(
 
     A result comes from the class that the family's record names as `predictor`:
     `filled`, the text with its gaps filled; `masks`, for each mask a list of {word, piece, id,
-    probability}, most probable first; `judged`, for each word {word, probability that it was
+    probability}, most probable first; `fills`, for each mask what a diffusion model filled in, with
+    its step; `judged`, for each word {word, probability that it was
     replaced}; `spans`, {sentinel: text, or None if the model generated nothing}; `written`, the
     generated text. For a fine-tuned model it is the prediction of its head
     (pretrain/inference/tasks/predictors.py), or what it generates (predict_generated.py).
 
     Args:
-      top: number of predictions per mask; None for 5.
+      top: number of predictions per mask; None for 5. A diffusion model predicts all masks at once
+        with it, and fills them in steps without.
       length: maximum number of generated tokens; None for 64, or the length of the fine-tuning.
       n_best: number of answers to each question; None for one.
       strategy: how tokens are chosen, see `models.generation.decoding`; None for greedy.
       no_repeat_ngram: n-grams of this length are generated at most once.
       field: the field of an article to generate; None: the body.
+      steps, block: of a diffusion model, see `models.generation.unmasking.plan_steps`.
 
     Raises ValueError for an option that the model does not support.
     """
     from models.config.heads import HeadedConfig
 
-    options = dict(strategy=strategy, no_repeat_ngram=no_repeat_ngram, seed=seed, field=field)
+    options = dict(
+        strategy=strategy, no_repeat_ngram=no_repeat_ngram, seed=seed, field=field,
+        steps=steps, block=block,
+    )  # fmt: skip
     decoding = {name: value for name, value in options.items() if value is not None}
     _check_field(trained, field)
     if isinstance(trained.run.model, HeadedConfig):
@@ -150,8 +160,10 @@ def make_answerer(
         return _predict_with_head(trained, batch_size, n_best)
     if n_best is not None:
         raise ValueError(NOT_SEVERAL)
-    module, name = find_predictor_name(trained)
-    kind = getattr(importlib.import_module(f"{inference.__name__}.{module}"), name)
+    kind = find_predictor_class(trained, at_once=top is not None)
+    module = kind.__module__.removeprefix(f"{inference.__name__}.")
+    if not module.startswith("diffusion.") and decoding.keys() & {"steps", "block"}:
+        raise ValueError(STEPS.format(trained.run.data.objective.name))
     if module == "fill_mask" or module.startswith("images."):
         return _fill_masks(kind, trained, top, length, batch_size, decoding)
     if top is not None:
@@ -172,8 +184,11 @@ def _check_field(trained: Trained, field: str | None) -> None:
         )
 
 
-def find_predictor_name(trained: Trained) -> tuple[str, str]:
-    """Return the module and the class that predict with a pretrained model.
+def find_predictor_class(trained: Trained, at_once: bool = False) -> Any:
+    """Return the class that predicts with a pretrained model.
+
+    Args:
+      at_once: whether a diffusion model predicts its masks at once, as BERT does.
 
     Raises ValueError for a model that predicts no text.
     """
@@ -181,7 +196,9 @@ def find_predictor_name(trained: Trained) -> tuple[str, str]:
     from pretrain.inference.images.captioned_pairs import reads_pictures
 
     if reads_pictures(trained):
-        return "images.captioned_pairs", "PairFiller"
+        from pretrain.inference.images.captioned_pairs import PairFiller
+
+        return PairFiller
     predictor = find_family(trained.run.model).predictor
     if not predictor:
         raise ValueError(
@@ -189,13 +206,20 @@ def find_predictor_name(trained: Trained) -> tuple[str, str]:
             f"and `finetune --from {trained.workdir}` learns labels of texts"
         )
     module, name = predictor.split(":")
-    return module, name
+    if module == "fill_mask" and not at_once:
+        from pretrain.inference.diffusion.step_filling import StepFiller, fills_in_steps
+
+        if fills_in_steps(trained):
+            return StepFiller
+    return getattr(importlib.import_module(f"{inference.__name__}.{module}"), name)
 
 
 def _generate_answers(
     kind: Any, trained: Trained, length: int | None, batch_size: int, decoding: dict[str, Any]
 ) -> Answerer:
     """Return the `make_answerer` of a generative model, whose predictor is of the class `kind`."""
+    if "diffusion" in kind.__module__:
+        return kind(trained, length, batch_size, **decoding)
     if trained.run.data.objective.name == "text2text":
         from pretrain.inference.tasks.predict_generated import AnswerGenerator
 

@@ -15,6 +15,7 @@ from data.store.reader import Store
 
 OBJECTIVES = {
     "masked_lm": objectives.MaskedLm(length=22, max_predictions=4, rows="documents"),
+    "masked_diffusion": objectives.MaskedDiffusion(length=22, rows="documents"),
     "distillation": objectives.Distillation(length=22, max_predictions=4, rows="documents"),
     "sentence_pair": objectives.SentencePair(length=30, max_predictions=5),
     "sentence_order": objectives.SentenceOrder(length=30, max_predictions=5),

@@ -209,7 +209,7 @@ def test_training_counts_every_target_of_its_rows(objective):
 def test_every_objective_of_one_stream_of_text_is_tested():
     """An objective is tested above unless its rows are labelled examples or drawn pairs."""
     tested = {objective.name for objective in WINDOWS} | {"causal_lm", "prefix_lm"}
-    tested |= {"bidirectional_lm"}
+    tested |= {"bidirectional_lm", "masked_diffusion"}  # tests/data/objectives has its own
     tested |= {"span_corruption", "denoising", "permutation_lm"}
     examples = {"classification", "regression", "tagging", "multiple_choice", "answer_span"}
     examples |= {"seq2seq", "text2text", "partitioned_fields"}

@@ -11,6 +11,9 @@ pseudo-log-likelihood (Salazar et al. 2020, equation 1). A hybrid predicts it on
 `within_word_l2r`: the later tokens of its word are masked too (Kauf and Ivanova 2023, section 3),
 so that a rare word of several tokens is no more probable than its first one.
 
+`bound`: a lower bound of the likelihood, from copies of the text with any share of it masked
+(likelihood_bound.py). It compares with `likelihood`.
+
 N tokens of a text
 """
 
@@ -29,6 +32,7 @@ from pretrain.families import find_family
 from pretrain.inference.batching import quote_text
 from pretrain.inference.in_context_scorers import SCORERS, DecoderScorer, ScoredRow, Scorer
 from pretrain.inference.length_notice import LengthNotice
+from pretrain.inference.scoring.likelihood_bound import Draw, add_draws, draw_masks
 from pretrain.inference.scoring.masked_scorers import (
     MaskedNextScorer,
     MaskedScorer,
@@ -37,8 +41,8 @@ from pretrain.inference.scoring.masked_scorers import (
 from pretrain.kernels.model_hooks import make_model_hooks
 from pretrain.workdir.trained import Trained
 
-LIKELIHOOD, MASKED, WORD = "likelihood", "masked", "within_word_l2r"
-WAYS = (LIKELIHOOD, MASKED, WORD)
+LIKELIHOOD, MASKED, WORD, BOUND = "likelihood", "masked", "within_word_l2r", "bound"
+WAYS = (LIKELIHOOD, MASKED, WORD, BOUND)
 HYBRID = "masked_next_token"  # the objective whose models are read by `masked` too
 
 
@@ -87,11 +91,22 @@ def count_bits_per_byte(log_probability: float, num_bytes: int) -> float:
 
 
 class _Rows(NamedTuple):
-    """The rows that score a text, and the tokens that they score in turn."""
+    """The rows that score a text, and its tokens.
+
+    Attributes:
+      draws: the tokens that each row scores; (): the rows score them in turn.
+    """
 
     rows: list[ScoredRow]
     ids: list[int]
     spans: list[tuple[int, int]]
+    draws: Sequence[Draw] = ()
+
+    def add_scores(self, scores: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the score of each token, [N], by the scores of each row."""
+        if self.draws:
+            return add_draws(len(self.ids), self.draws, scores)
+        return np.concatenate(scores)
 
 
 def list_ways(trained: Trained) -> tuple[str, ...]:
@@ -99,12 +114,14 @@ def list_ways(trained: Trained) -> tuple[str, ...]:
 
     Raises ValueError for a model that does not.
     """
-    names = [part.name for part in split_objective(trained.run.data.objective).values()]
+    parts = split_objective(trained.run.data.objective).values()
+    names = [part.name for part in parts]
     if find_family(trained.run.model).predictor.startswith("fill_mask:"):
-        return (MASKED, WORD)
+        learned_bound = any(part.masks_any_share for part in parts)
+        return (BOUND, MASKED, WORD) if learned_bound else (MASKED, WORD, BOUND)
     ways = [LIKELIHOOD] if SCORERS.keys() & {*names} else []
     if HYBRID in names:
-        ways += [MASKED, WORD]
+        ways += [MASKED, WORD, BOUND]
     if not ways:
         raise ValueError(
             f"this {type(trained.run.model).__name__} was trained by {', '.join(names)}; `score` "
@@ -123,6 +140,7 @@ class TextScorer:
         way: str | None = None,
         batch_size: int = 32,
         attention: list[str] | None = None,
+        draws: int = 128,
     ) -> None:
         """Build the model.
 
@@ -131,13 +149,14 @@ class TextScorer:
           batch_size: rows of a batch; a row has a whole text, a copy of it with a masked token, or
             several short copies.
           attention: a list to which a line is appended for each attention kernel that is chosen.
+          draws: copies of a text for its bound.
 
         Raises:
           ValueError: the model does not score texts in this way.
         """
         ways = list_ways(trained)
         self.trained, self.mesh, self.vocabulary = trained, mesh, trained.vocabulary
-        self.way, self.batch_size = way or ways[0], batch_size
+        self.way, self.batch_size, self.draws = way or ways[0], batch_size, draws
         if self.way not in ways:
             raise ValueError(
                 f"--by {way}: this {type(trained.run.model).__name__} scores by {', '.join(ways)}"
@@ -170,7 +189,7 @@ class TextScorer:
             scored = iter(self.scorer.score_tokens(rows, self.batch_size))
         scores = []
         for text, plan in zip(texts, plans, strict=True):
-            log_p_N = np.concatenate([next(scored)[0] for _ in plan.rows])
+            log_p_N = plan.add_scores([next(scored)[0] for _ in plan.rows])
             if np.isnan(log_p_N).any():
                 raise ValueError(
                     f"{text.place}: a score is not a number, since the parameters or what is "
@@ -208,7 +227,7 @@ class TextScorer:
         return _Rows([(row[:-1], scored)], scored, spans[-len(scored) :])
 
     def _plan_masks(self, text: Text, encoding: Any) -> _Rows:
-        """Return a row for each token, in which it is masked."""
+        """Return a row for each token, in which it is masked, or of a bound for each draw."""
         ids, spans, words = list(encoding.ids), list(encoding.offsets), list(encoding.word_ids)
         own = [i for i, special in enumerate(encoding.special_tokens_mask) if not special]
         if isinstance(self.scorer, MaskedNextScorer):
@@ -217,9 +236,15 @@ class TextScorer:
             spans, words = [(0, 0), *spans, (0, 0)], [None, *words, None]
         self.check_length(text, len(ids))
         own = [i for i in own if text.span is None or _overlaps(spans[i], text.span)]
+        if not own:
+            raise ValueError(f"{text.place}: there is no token in the span {list(text.span or ())}")
         mask: Any = self.vocabulary.mask
-        rows = []
-        for i in own:
+        rows, draws = [], draw_masks(len(own), self.draws) if self.way == BOUND else ()
+        for draw in draws:
+            places = [own[number] for number in draw.places]
+            row = [mask if i in {*places} else token for i, token in enumerate(ids)]
+            rows.append((row, places, [ids[i] for i in places]))
+        for i in own if not draws else ():
             row = list(ids)
             row[i] = mask
             if self.way == WORD:
@@ -227,9 +252,7 @@ class TextScorer:
                     if words[later] is not None and words[later] == words[i]:
                         row[later] = mask
             rows.append((row, [i], [ids[i]]))
-        if not rows:
-            raise ValueError(f"{text.place}: there is no token in the span {list(text.span or ())}")
-        return _Rows(rows, [ids[i] for i in own], [spans[i] for i in own])
+        return _Rows(rows, [ids[i] for i in own], [spans[i] for i in own], draws)
 
     def check_length(self, text: Text, length: int) -> None:
         """Raise ValueError for a text that is longer than the model."""

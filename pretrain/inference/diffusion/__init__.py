@@ -1,0 +1,1 @@
+"""Masks that are filled in several steps, and pictures of their order."""
