@@ -1,6 +1,11 @@
 """A Markov source of three letters, whose conditional probabilities given any letters are a table."""
 
+from types import SimpleNamespace
+
 import numpy as np
+
+from data.store.reader import Store
+from data.store.split import MixtureSource, Split
 
 STEP_33 = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6], [0.5, 0.25, 0.25]])  # p(next | letter)
 STEPS = [np.linalg.matrix_power(STEP_33, n) for n in range(64)]
@@ -33,3 +38,20 @@ def compute_conditionals(text, masked):
             p_3 = p_3 * STEPS[right[0] - i][:, text[right[0]]]
         found.append(np.log(p_3[text[i]] / p_3.sum()))
     return np.array(found)
+
+
+class LetterStore(Store):
+    """A store in memory: each document is a text of the Markov source, letter 0 is the id 7."""
+
+    def __init__(self, texts):
+        super().__init__("nowhere", {})
+        starts = np.arange(len(texts) + 1) * texts.shape[1]
+        source = MixtureSource("letters", (0, len(texts)), 1.0)
+        self.only = Split((texts.ravel() + 7).astype(np.uint16), starts, starts, (source,))
+        roles = {role: i for i, role in enumerate(("pad", "unk", "cls", "sep", "mask"))}
+        self.vocabulary = SimpleNamespace(
+            kind="letters", size=10, special=np.arange(10) < 7, pieces=tuple("pucsm__abc"), **roles
+        )
+
+    def open_split(self, name):
+        return self.only

@@ -204,9 +204,10 @@ def predict(options: PredictOptions) -> list[dict[str, Any]]:
     """Return the result of each text.
 
     The keys of a result depend on the model: `masks` and `filled` of BERT, `fills` and `filled` of
-    a diffusion model (`draw_filling` shows their order), `spans` of T5, `written` of GPT, `label` and `probabilities` of a classifier (docs/python.md). A text may also be a
-    mapping with the columns of a record, such as {"text": ..., "text2": ...}. A `Predictor` serves
-    many calls faster.
+    a diffusion model (`draw_filling` shows their order), `spans` of T5, `written` of GPT, `label`
+    and `probabilities` of a classifier (docs/python.md). A text may also be a mapping with the
+    columns of a record, such as {"text": ..., "text2": ...}. A `Predictor` serves many calls
+    faster.
 
     Raises:
       ValueError: an option that the model does not support, or a text that it cannot read.

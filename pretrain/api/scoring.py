@@ -10,7 +10,7 @@ from pretrain.api.predicting import make_record
 from pretrain.host.terminal import print_notice
 from pretrain.inference.random_head import HeadOptions, parameters_option, step_option
 from pretrain.settings.arguments import PathText, list_optional
-from pretrain.settings.verb_options import Group, option, takes
+from pretrain.settings.verb_options import Group, format_flag, option, takes
 
 if TYPE_CHECKING:
     from pretrain.inference.scoring.minimal_pairs import MinimalPair
@@ -68,8 +68,9 @@ class ScorerOptions(HeadOptions):
     def check(self) -> None:
         """Raise ValueError for values that are not valid, and for one field of a pair alone."""
         self.check_choices("dtype", *(["by"] if self.by is not None else []))
-        if self.batch_size < 1:
-            raise ValueError(f"--batch-size {self.batch_size}: must be at least 1")
+        for name in ("batch_size", "draws"):
+            if (value := vars(self)[name]) < 1:
+                raise ValueError(f"{format_flag(name)} {value}: must be at least 1")
         if bool(self.good) != bool(self.bad):
             raise ValueError("--good and --bad name the two fields of a pair: give both")
 

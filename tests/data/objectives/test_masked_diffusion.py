@@ -3,8 +3,6 @@
 The bound is tested with the true conditional probabilities of a Markov source in place of a model.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -14,34 +12,15 @@ from data.inspection.batch_report import inspect_batches
 from data.objectives import MaskedDiffusion, MaskedLm
 from data.objectives.masked_diffusion import choose_first, spread_over_rows
 from data.pipeline import Stream
-from data.store.reader import Store
-from data.store.split import MixtureSource, Split
 from tests import markov
 
 TEXT = 6  # letters of a text of the Markov source
 MASK = 4
 
 
-class LetterStore(Store):
-    """A store in memory: each document is a text of the Markov source, letter 0 is the id 7."""
-
-    def __init__(self, texts):
-        super().__init__("nowhere", {})
-        starts = np.arange(len(texts) + 1) * texts.shape[1]
-        source = MixtureSource("letters", (0, len(texts)), 1.0)
-        self.only = Split((texts.ravel() + 7).astype(np.uint16), starts, starts, (source,))
-        roles = {role: i for i, role in enumerate(("pad", "unk", "cls", "sep", "mask"))}
-        self.vocabulary = SimpleNamespace(
-            kind="letters", size=10, special=np.arange(10) < 7, pieces=tuple("pucsm__abc"), **roles
-        )
-
-    def open_split(self, name):
-        return self.only
-
-
 @pytest.fixture
 def letters():
-    return LetterStore(markov.draw_texts(np.random.default_rng(0), 3000, TEXT))
+    return markov.LetterStore(markov.draw_texts(np.random.default_rng(0), 3000, TEXT))
 
 
 def read_rows(batch):

@@ -22,6 +22,7 @@ from pretrain.api.scoring import ScorerOptions, make_requests, score_requests
 from pretrain.config import Mesh
 from pretrain.convert import find_model_type
 from pretrain.convert.tokenizer import build_tokenizer
+from pretrain.inference.scoring.likelihood_bound import draw_masks
 from pretrain.inference.scoring.masked_scorers import MaskedScorer
 from pretrain.inference.scoring.minimal_pairs import ALL, count_pairs
 from pretrain.inference.scoring.text_scoring import Text, TextScorer
@@ -91,6 +92,21 @@ def find_masked(scorer, ids, copies, places):
     """Return the log probability of each masked token in its own copy of a row."""
     log_p_BLV = apply_model(scorer, copies, np.ones((len(copies), len(ids)), bool))
     return [log_p_BLV[b, i, ids[i]] for b, i in enumerate(places)]
+
+
+def test_a_bound_is_the_mean_of_its_masked_copies(make_scorer):
+    scorer = make_scorer("bert", "bound")
+    scorer.draws = 5
+    (found,) = score(scorer, TEXTS[:1])
+    ids = np.array(encode(scorer, TEXTS[0], True).ids)
+    expected = np.zeros(len(ids))
+    for draw in draw_masks(len(ids) - 2, 5):
+        places = 1 + np.array(draw.places)
+        copy = ids.copy()
+        copy[places] = scorer.vocabulary.mask
+        log_p_LV = apply_model(scorer, copy[None], np.ones((1, len(ids)), bool))[0]
+        expected[places] += (len(ids) - 2) / len(places) / 5 * log_p_LV[places, ids[places]]
+    np.testing.assert_allclose(found.log_probabilities, expected[1:-1], atol=1e-5)
 
 
 def encode(scorer, text, specials):
