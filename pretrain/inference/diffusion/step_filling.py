@@ -79,7 +79,8 @@ class StepFiller(MaskFiller):
         parts = split_objective(trained.run.data.objective).values()
         self.row_length = max(part.axis_sizes()["L"] for part in parts if part.masks_any_share)
         special = np.asarray(trained.vocabulary.special)
-        self.allowed_V = np.zeros(trained.run.model.vocab, bool)
+        config: Any = trained.run.model
+        self.allowed_V = np.zeros(config.vocab, bool)
         self.allowed_V[: len(special)] = ~special
 
     def __call__(
