@@ -62,8 +62,7 @@ class Stream:
         folder = found.split.mapped_folder if isinstance(found.split, Split) else None
         self.build = read_checked(found.build, folder)
         self.build_plain = read_checked(found.build_plain or found.build, folder)
-        self.split, self.vocabulary = found.split, found.vocabulary
-        drop = found.drop_repeats
+        self.split, self.vocabulary, drop = found.split, found.vocabulary, found.drop_repeats
         self.drop_repeats, self.restore = drop and read_checked(drop, folder), found.restore
         self.num_rows, self.tokens_per_row = self.table.count, self.objective.axis_sizes()["L"]
         self.rows_S = np.diff(self.table.offsets)
@@ -83,8 +82,7 @@ class Stream:
                 f"data.batch_size={self.data.batch_size}: rows on lanes need the batch size "
                 "that the run began with"
             )
-        cached = functools.lru_cache(maxsize=2 * self.data.threads)
-        self.get_block_keys = cached(self.draw_block_keys)
+        self.get_block_keys = functools.lru_cache(2 * self.data.threads)(self.draw_block_keys)
 
     def locate_rows(self, step: Any) -> Any:
         """Return the number of the first example of a step, or of an array of steps."""

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 
+import jax
 import numpy as np
 import pytest
 
@@ -36,10 +37,9 @@ def fill_slowly(trained, text):
     filler = StepFiller(trained, None, 1)
     ids = np.array(filler.tokenizer.encode(text).ids)
     masks, steps = np.flatnonzero(ids == trained.vocabulary.mask), {}
+    apply = jax.jit(build(BERT).apply)
     while len(steps) < len(masks):
-        logits, _ = build(BERT).apply(
-            {"params": trained.params}, ids[None], np.ones((1, len(ids))) > 0
-        )
+        logits, _ = apply({"params": trained.params}, ids[None], np.ones((1, len(ids)), bool))
         shares = np.exp(np.asarray(logits, np.float64)[0])
         shares[:, ~filler.allowed_V] = 0
         full = np.exp(np.asarray(logits, np.float64)[0])[:, filler.allowed_V].sum(axis=-1)
@@ -97,7 +97,7 @@ def test_blocks_steps_and_samples(trained):
         ({"length": 40}, "a", "text 1: .* tokens with"),
         (
             {},
-            "the quick brown fox jumps over the lazy dog.",
+            "the quick brown fox jumps over the lazy dog. " * 2,
             "text 1: .* fill a training row of 16",
         ),
         ({"top": 2, "steps": 3}, "a [MASK]", "--steps and --block are for models that learned"),
