@@ -140,7 +140,7 @@ PINNED = (  # (digest of training batches, of evaluation batches, corpus, object
         "text",
         MaskedNextToken(length=32, max_predictions=9, mask_rate=0.3),
     ),
-    ("461a12f1171a0aa3", "0", "text", MaskedDiffusion(length=32)),
+    ("461a12f1171a0aa3", "84117d71fa152a81", "text", MaskedDiffusion(length=32)),
     ("a22cc3d400914f0a", "c9257b8f541bcffb", "text", PermutationLm(length=32)),
     (
         "1cfa0674347893f8",

@@ -6,6 +6,8 @@ continued by so many masks.
 B batch   L row length   P masks of a row   S steps
 """
 
+import itertools
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -162,18 +164,35 @@ class StepFiller(MaskFiller):
         return jax.device_get(filled)
 
     def _describe_fills(self, text: str, fills: Sequence[tuple[int, float, int]]) -> dict[str, Any]:
-        """Return the result of a text; a fill is (id, probability, step)."""
-        filled, answers = "", []
-        gaps = text.split(self.mask_piece)
-        for (i, probability, step), before in zip(fills, gaps, strict=False):
-            filled += before
-            if not self._starts_word(i):
+        """Return the result of a text; a fill is (id, probability, step).
+
+        Masks with nothing but blanks between them are written together, as their tokens say.
+        """
+        filled, answers, gaps = "", [], text.split(self.mask_piece)
+        begins = [k for k in range(len(fills)) if not k or gaps[k].strip()]
+        for begin, end in itertools.pairwise([*begins, len(fills)]):
+            filled += gaps[begin]
+            if not self._starts_word(fills[begin][0]):
                 filled = filled.rstrip(" ")
-            begin = len(filled)
-            filled += self.vocabulary.decode([i]).strip().removeprefix("##")
-            place = {"step": step, "span": [begin, len(filled)]}
-            answers.append(place | self._make_answer(probability, i))
+            written, spans = self._write_together([i for i, *_ in fills[begin:end]])
+            for (i, probability, step), span in zip(fills[begin:end], spans, strict=True):
+                place = {"step": step, "span": [len(filled) + place for place in span]}
+                answers.append(place | self._make_answer(probability, i))
+            filled += written
         return {"filled": filled + gaps[-1], "fills": answers}
+
+    def _write_together(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        """Return the text of consecutive tokens, and the span of each in it, without blanks."""
+        decode = self.vocabulary.decode
+        texts = [decode(ids[:end]).lstrip().removeprefix("##") for end in range(1, len(ids) + 1)]
+        written, spans, last = texts[-1].rstrip(), [], 0
+        for text in texts:
+            # A token of a few bytes may change the letter that its text ends with.
+            end = max(last, len(os.path.commonprefix([text, written])))  # noqa: RUF071 - letters
+            begin = end - len(written[last:end].lstrip())
+            spans.append((begin, end))
+            last = end
+        return written, spans
 
 
 @partial(jax.jit, static_argnames=("model", "strategy"))

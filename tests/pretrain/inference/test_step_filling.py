@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import itertools
 
 import jax
 import numpy as np
@@ -70,6 +71,20 @@ def test_masks_are_filled_one_a_step_and_the_prompt_is_left(trained):
         f"  {results[0]['filled']}",
     ]
     assert make_blank_result(trained) == {"filled": "", "fills": []}
+
+
+def test_tokens_side_by_side_are_written_as_one_text(trained):
+    filler, pieces = StepFiller(trained, None, 1), list(trained.vocabulary.pieces)
+    fox, blank, part = trained.vocabulary.encode("fox"), pieces.index("▁"), pieces.index("o")
+    ids = [blank, *fox, blank, part]
+    written, spans = filler._write_together(ids)
+    assert written == trained.vocabulary.decode(ids).strip() == "fox o"
+    assert "".join(written[begin:end] for begin, end in spans) == "foxo"
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+    fills = [(i, 0.5, step) for step, i in enumerate(ids, 1)]
+    found = filler._describe_fills("a " + "[MASK] " * len(ids) + "end", fills)
+    assert found["filled"] == "a fox o end"
+    assert found["fills"][0]["span"] == [2, 2]
 
 
 def test_blocks_steps_and_samples(trained):
