@@ -383,6 +383,7 @@ NAMING = {
     "pretrain/training/losses/image_distillation.py": {"image_classification", "distillation"},
     "data/objectives/partitioned_fields.py": {"causal_lm"},  # as which it trains
     "data/objectives/words_and_pictures.py": {"sentence_pair"},  # likewise
+    "data/objectives/masked_diffusion.py": {"masked_lm"},  # likewise
     "data/config.py": {"masked_lm"},  # the default
     "data/composed.py": {"masked_lm"},  # a remedy that an error names
     "data/rows/sentence_pairs.py": {"sentence_pair"},  # likewise
