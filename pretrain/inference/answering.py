@@ -111,12 +111,7 @@ def make_answerer(
     length: int | None = None,
     batch_size: int = 32,
     n_best: int | None = None,
-    strategy: Any = None,
-    no_repeat_ngram: int | None = None,
-    seed: int | None = None,
-    field: str | None = None,
-    steps: int | None = None,
-    block: int | None = None,
+    **options: Any,
 ) -> Answerer:
     """Return a function (texts, places, first) that returns the result of each text.
 
@@ -126,31 +121,27 @@ def make_answerer(
     A result comes from the class that the family's record names as `predictor`:
     `filled`, the text with its gaps filled; `masks`, for each mask a list of {word, piece, id,
     probability}, most probable first; `fills`, for each mask what a diffusion model filled in, with
-    its step; `judged`, for each word {word, probability that it was
-    replaced}; `spans`, {sentinel: text, or None if the model generated nothing}; `written`, the
-    generated text. For a fine-tuned model it is the prediction of its head
-    (pretrain/inference/tasks/predictors.py), or what it generates (predict_generated.py).
+    its step; `judged`, for each word {word, probability that it was replaced}; `spans`, {sentinel:
+    text, or None if the model generated nothing}; `written`, the generated text. For a fine-tuned
+    model it is the prediction of its head (pretrain/inference/tasks/predictors.py), or what it
+    generates (predict_generated.py).
 
     Args:
       top: number of predictions per mask; None for 5. A diffusion model predicts all masks at once
         with it, and fills them in steps without.
       length: maximum number of generated tokens; None for 64, or the length of the fine-tuning.
       n_best: number of answers to each question; None for one.
-      strategy: how tokens are chosen, see `models.generation.decoding`; None for greedy.
-      no_repeat_ngram: n-grams of this length are generated at most once.
-      field: the field of an article to generate; None: the body.
-      steps, block: of a diffusion model, see `models.generation.unmasking.plan_steps`.
+      options: of models that generate; None for the default. `strategy`, how tokens are chosen (see
+        `models.generation.decoding`; greedy), and its `seed`; `no_repeat_ngram`, n-grams of this
+        length are generated at most once; `field`, of an article to generate (the body); `steps`
+        and `block` of a diffusion model, see `models.generation.unmasking.plan_steps`.
 
     Raises ValueError for an option that the model does not support.
     """
     from models.config.heads import HeadedConfig
 
-    options = dict(
-        strategy=strategy, no_repeat_ngram=no_repeat_ngram, seed=seed, field=field,
-        steps=steps, block=block,
-    )  # fmt: skip
     decoding = {name: value for name, value in options.items() if value is not None}
-    _check_field(trained, field)
+    _check_field(trained, options.get("field"))
     if isinstance(trained.run.model, HeadedConfig):
         if top is not None or length is not None or decoding:
             raise ValueError(
