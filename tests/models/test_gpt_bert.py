@@ -234,7 +234,8 @@ def test_the_card_says_which_file_runs(exported, tmp_path):
     vocabulary = open_model(folder).vocabulary
     card = make_card(Trained(Workdir.open(tmp_path), run, 7, params, vocabulary))
     assert "`trust_remote_code=True` runs `modeling_gpt_bert.py` of this folder. Read it" in card
-    assert 'AutoModelForCausalLM.from_pretrained("FOLDER", trust_remote_code=True)' in card
+    for name in ("AutoModelForCausalLM", "AutoTokenizer"):  # each would ask before it runs the file
+        assert f'{name}.from_pretrained("FOLDER", trust_remote_code=True)' in card
 
 
 def open_exported(folder, name, **settings):

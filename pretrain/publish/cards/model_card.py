@@ -176,7 +176,7 @@ def make_loading_lines(run: Run, encoding: Vocabulary | ImageEncoding, folder: s
     return [
         f"from transformers import {imported}",
         f"model = {auto_class}.from_pretrained({opened})",
-        f'tokenizer = AutoTokenizer.from_pretrained("{values["folder"]}")',
+        f"tokenizer = AutoTokenizer.from_pretrained({opened})",
         *use,
     ]
 
