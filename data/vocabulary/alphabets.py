@@ -15,6 +15,7 @@ from data.vocabulary.released import HIDDEN_MARK, ReleasedVocabulary
 from data.vocabulary.tokenizer_json import read_tokenizer_json
 
 KIND = "residues"
+MOST_PIECES = 1_000
 SPECIAL = re.compile(r"<[^<>]+>\Z")
 ROLES = {"sep": "<eos>"}  # ends a row, and nothing else ends one
 
@@ -30,10 +31,14 @@ def read_residues(vocab: str) -> ReleasedVocabulary:
     """Read the text of a vocab.txt with a token a line.
 
     Raises:
-      ValueError: a token is empty, appears twice, or is neither a letter nor like <mask>; or there
-        is none for what is unknown.
+      ValueError: a token is empty, appears twice, or is neither a letter nor like <mask>; there is
+        none for what is unknown; or there are too many.
     """
     pieces = [line.strip() for line in vocab.strip("\n").split("\n")]
+    if len(pieces) > MOST_PIECES:
+        raise ValueError(
+            f"vocab.txt: {len(pieces):,} tokens; an alphabet has {MOST_PIECES:,} at most"
+        )
     if len({*pieces}) != len(pieces):
         twice = next(piece for piece in pieces if pieces.count(piece) > 1)
         raise ValueError(f"vocab.txt: {twice[:60]!r} appears twice")

@@ -16,6 +16,7 @@ from pretrain.inference.scoring.masked_scorers import MaskedScorer, PackedMasked
 from pretrain.inference.scoring.text_scoring import Text, TextScorer
 
 MASKED, WILD_TYPE = MARGINALS = ("masked", "wild_type")
+MOST_PLACES = 1024  # of a row whose logits are computed at once
 CHANGE = re.compile(r"(\D)([1-9]\d{0,8})(\D)")
 
 
@@ -100,8 +101,9 @@ def score_mutations(
                 row[i] = vocabulary.mask
         rows.append((row, positions, targets))
     if marginals == WILD_TYPE:
-        whole = (ids, [i for row in rows for i in row[1]], [i for row in rows for i in row[2]])
-        rows = [whole]
+        pairs = [pair for row in rows for pair in zip(row[1], row[2], strict=True)]
+        parts = [pairs[i : i + MOST_PLACES] for i in range(0, len(pairs), MOST_PLACES)]
+        rows = [(ids, *map(list, zip(*part, strict=True))) for part in parts]
     with jax.set_mesh(scorer.mesh):
         found = [log_p_T for log_p_T, _ in rows_of.score_tokens(rows, scorer.batch_size)]
     log_p = iter([float(one) for log_p_T in found for one in log_p_T])

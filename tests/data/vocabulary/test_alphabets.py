@@ -71,6 +71,7 @@ def test_a_folder_names_its_class(tmp_path):
         ("<unk>\nA\nCG\n", "'CG' is neither a letter nor a special token"),
         ("<unk>\nA\n\nC\n", "'' is neither a letter"),
         ("<cls>\nA\n", "there is no <unk>"),
+        ("<unk>\n" + "A\n" * 1000, "1,001 tokens; an alphabet has 1,000 at most"),
     ],
 )
 def test_what_is_no_alphabet_is_refused(text, message):
