@@ -1,7 +1,7 @@
-r"""DeBERTa-v3-base (He et al. 2021): 12 layers of width 768, 184 M parameters.
+r"""DeBERTa-v3-base (He et al. 2021), 184 M parameters.
 
-256 rows of 512 tokens a step, a million steps, as in the authors' script. Of the words, 15 % are
-masked as wholes.
+12 layers of width 768; 256 rows of 512 tokens a step, a million steps, as in the authors' script.
+Of the words, 15 % are masked as wholes.
 
     python -m pretrain prepare CORPUS --vocab-size 128000 --output corpus
     python -m pretrain train deberta_v3_base --workdir runs/deberta_v3_base data.store=corpus

@@ -1,6 +1,6 @@
-"""A tiny DeBERTa-v3: 2 layers of width 128, and a generator of one.
+"""A tiny DeBERTa-v3, with a generator of one layer.
 
-A smoke test; corpus and vocabulary as in bert_tiny.
+A smoke test with 2 layers of width 128; corpus and vocabulary as in bert_tiny.
 
     python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
     python -m pretrain train deberta_v3_tiny --workdir runs/deberta_v3_tiny

@@ -1,4 +1,4 @@
-"""Masked diffusion (Nie et al. 2025) on a BERT-mini, on a CPU.
+"""Masked diffusion (Nie et al. 2025) on a BERT-mini.
 
 BERT-mini's encoder learns to fill any share of a row, so it writes texts from masks alone, and
 `evaluate` gives a bound of their likelihood that compares with GPT's loss (docs/diffusion.md). Rows

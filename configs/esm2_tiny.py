@@ -1,6 +1,7 @@
-"""A tiny ESM-2 (Lin et al. 2023): 4 layers of width 128, for proteins.
+"""A tiny ESM-2 (Lin et al. 2023) for proteins.
 
-A first run on the sequences of a FASTA file. Each is a row of its own, or several of 126 letters.
+4 layers of width 128. A first run on the sequences of a FASTA file. Each is a row of its own, or
+several of 126 letters.
 
     python -m pretrain prepare FASTA --vocabulary alphabet:esm2 --output runs/sequences
     python -m pretrain train esm2_tiny --workdir runs/esm2_tiny

@@ -1,6 +1,6 @@
-"""A tiny ESM C (ESM Team 2024): 4 layers of width 128, for proteins.
+"""A tiny ESM C (ESM Team 2024) for proteins.
 
-A first run on the sequences of a FASTA file, as esm2_tiny.
+4 layers of width 128. A first run on the sequences of a FASTA file, as esm2_tiny.
 
     python -m pretrain prepare FASTA --vocabulary alphabet:esmc --output runs/chains
     python -m pretrain train esmc_tiny --workdir runs/esmc_tiny

@@ -1,6 +1,7 @@
-r"""GPT-BERT of 4 layers and width 128 (Charpentier and Samuel 2024): its layers and its hybrid.
+r"""A tiny GPT-BERT (Charpentier and Samuel 2024).
 
-Half of the rows are masked, with bidirectional attention, and half are causal.
+4 layers of width 128, the paper's layers and its hybrid. Half of the rows are masked, with
+bidirectional attention, and half are causal.
 
     python -m pretrain prepare builtin --output runs/builtin_bytes --vocab-size 4096 \
         --algorithm byte_bpe --layout roberta
