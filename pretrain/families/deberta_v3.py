@@ -235,8 +235,9 @@ FAMILY = Family(
             )
         },
         refused={
-            "DebertaV2ForMaskedLM": "a generator alone; import the folder of its discriminator, "
-            "with this one in it as generator/"
+            "DebertaV2ForMaskedLM": "a generator, or a discriminator that was saved as one; save "
+            "the discriminator by transformers.AutoModel, and put its generator's folder into it "
+            "as generator/"
         },
         head_map=HeadMap(
             prefix="DebertaV2",

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from data.vocabulary.load import read_vocabulary
 from models.config.deberta_v3 import DebertaV3Config
 from pretrain.convert.pretrained import CONVERTERS
+from pretrain.convert.read_write import open_model
 from pretrain.training.beginnings.given import open_given
 from tests.models.test_deberta_v3 import RELEASED
 from tests.pretrain.convert.test_name_maps import random_params
@@ -79,6 +80,13 @@ def test_a_run_begins_with_a_released_discriminator(folder):
     np.testing.assert_array_equal(
         given.params["discriminator_head"]["score"]["kernel"], head["score"]["kernel"]
     )
+
+
+def test_a_generator_alone_is_refused(tmp_path):
+    described = RELEASED | {"architectures": ["DebertaV2ForMaskedLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    with pytest.raises(ValueError, match="a generator, .* the discriminator by transformers.Auto"):
+        open_model(tmp_path)
 
 
 @pytest.mark.more
