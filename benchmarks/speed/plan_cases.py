@@ -78,6 +78,7 @@ PLANS = (
     Plan("electra_small", "v5e:2x2", "model.scan=false"),
     Plan("electra_base", "v5e:4x4"),
     Plan("electra_large", "v5p:4x4x4", "model.remat=false"),
+    Plan("deberta_v3_xsmall", "v5p:2x2x4"),
     Plan("deberta_v3_base", "v5p:2x2x4"),
     Plan("distilbert_base", "v5p:2x2x4", "train.microbatches=5"),
     Plan("t5_small", "v5e:4x4"),
