@@ -51,6 +51,8 @@ def fill_slowly(trained, text):
 
 
 def test_masks_are_filled_one_a_step_and_the_prompt_is_left(trained):
+    allowed = np.flatnonzero(StepFiller(trained, None, 1).allowed_V).tolist()
+    assert allowed == np.flatnonzero(~np.asarray(trained.vocabulary.special)).tolist()
     answer = make_answerer(trained, batch_size=4, length=5)
     results = answer(TEXTS, [None, None], 0)
     for text, result in zip(TEXTS, results, strict=True):
