@@ -1,4 +1,4 @@
-r"""DeBERTa-v3-xsmall (He et al. 2021): 12 layers of 384, 71 M parameters.
+r"""DeBERTa-v3-xsmall (He et al. 2021): 71 M parameters.
 
 64 rows of 512 tokens a step, a million steps, as in the authors' script. Of the words, 15 % are
 masked as wholes.
