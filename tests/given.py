@@ -23,6 +23,7 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "modernbert-decoder": "hf_bert",
     "eurobert": "hf_bert",
     "neobert": "hf_bert",
+    **dict.fromkeys(("esm", "esmc"), "hf_bert"),
     "albert": "hf_albert",
     "deberta_v3": "hf_albert",
     "roberta": "hf_roberta",

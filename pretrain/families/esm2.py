@@ -8,7 +8,7 @@ from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.key_rules import EXACT_GELU, Fixed, Key
 from pretrain.families.rules import SAME, Layout, map_layer, map_linear, map_norm
-from pretrain.families.tensor_steps import Tensors, add, add_prefix, drop, tie
+from pretrain.families.tensor_steps import Tensors, add, add_prefix, drop, rename, tie
 
 WORDS = "esm.embeddings.word_embeddings.weight"
 RATES = "rotary_embeddings.inv_freq"  # of the model; older versions have one for each layer
@@ -60,8 +60,8 @@ KEYS = (  # our field, their key, the meaning of an absent key
 
 def compute_rates(config: Esm2Config) -> np.ndarray:
     """Return the rates of the rotary positions, float32 [K / 2]."""
-    K = config.width // config.num_heads
-    return config.rotary_base ** (-np.arange(0, K, 2, dtype=np.float32) / K)
+    I = config.width // config.num_heads // 2
+    return (config.rotary_base ** -(np.arange(I) / I)).astype(np.float32)
 
 
 def check_rates(config: Esm2Config, tensors: Tensors) -> Tensors:
@@ -105,6 +105,7 @@ FAMILY = Family(
         heads=("lm_head.", "esm.contact_head."),
         before_import=(
             add_prefix("esm.", ("embeddings.", "encoder.", "contact_head.", "rotary_embeddings.")),
+            rename(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
             tie(COPIES),
             check_rates,
         ),

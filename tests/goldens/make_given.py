@@ -22,6 +22,10 @@ BERT = dict(
 BYTES = BERT | dict(
     vocab_size=280, max_position_embeddings=50, type_vocab_size=1, layer_norm_eps=1e-5
 )
+ESMC = dict(
+    vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+    max_position_embeddings=48,
+)  # fmt: skip
 T5 = dict(
     vocab_size=160, d_model=16, d_kv=6, d_ff=24, num_layers=2, num_decoder_layers=3,
     num_heads=2, decoder_start_token_id=0, dropout_rate=0.0,
@@ -141,6 +145,14 @@ def make_models():
         "modernbert-decoder": {
             "": hf.ModernBertDecoderForCausalLM(hf.ModernBertDecoderConfig(**MODERNBERT))
         },
+        "esm": {
+            "": hf.EsmForMaskedLM(
+                hf.EsmConfig(
+                    **BERT, position_embedding_type="rotary", token_dropout=True, mask_token_id=4
+                )
+            )
+        },
+        "esmc": {"": hf.EsmcForMaskedLM(hf.EsmcConfig(**ESMC))},
         "eurobert": {"": hf.EuroBertForMaskedLM(hf.EuroBertConfig(**EUROBERT))},
         "gpt": {"": hf.OpenAIGPTLMHeadModel(hf.OpenAIGPTConfig(**GPT, vocab_size=64))},
         "gpt2": {
@@ -180,12 +192,16 @@ def describe_model(model) -> dict:
         content = (pathlib.Path(folder) / "model.safetensors").read_bytes()
     header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
     config.pop("transformers_version")
-    return {
-        "config": config,
-        "tensors": {
-            name: header[name]["shape"] for name in sorted(header) if name != "__metadata__"
-        },
-    }
+    shapes = {name: header[name]["shape"] for name in sorted(header) if name != "__metadata__"}
+    if config["model_type"] == "esm":
+        # transformers 5 gives some of its own names of older files to what it saves.
+        for saved, own in (
+            ("LayerNorm.gamma", "LayerNorm.weight"),
+            ("LayerNorm.beta", "LayerNorm.bias"),
+            ("encoder.layer.*.attention.self.rotary_embeddings", "rotary_embeddings"),
+        ):
+            shapes = {name.replace(saved, own): shape for name, shape in shapes.items()}
+    return {"config": config, "tensors": shapes}
 
 
 def main():
