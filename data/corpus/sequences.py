@@ -87,8 +87,8 @@ def read_fastq(lines: Lines) -> Iterator[tuple[bytes, int]]:
         if not header.startswith(READ):
             kind = "FASTA, which --as fasta reads" if header.startswith(HEADER) else "no FASTQ"
             raise lines.make_error(f"a record begins with {READ.decode()}: it is {kind}")
-        letters, plus, quality = (next(rows, None) for _ in range(3))
-        if quality is None:
+        letters, plus, quality = (next(rows, b"") for _ in range(3))
+        if not quality:
             raise lines.make_error("the last record is cut off", first)
         if not plus.startswith(QUALITY):
             raise lines.make_error(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 
@@ -81,6 +81,7 @@ def score_mutations(
         raise ValueError("mutations are scored by models that fill masks; this one does not")
     encoding = rows_of.tokenizer.encode(text.text)
     ids, vocabulary = list(encoding.ids), scorer.vocabulary
+    mask: Any = vocabulary.mask
     scorer.check_length(text, len(ids))
     tokens = {start: i for i, (start, end) in enumerate(encoding.offsets) if end - start == 1}
     changes = [_read_named(text, name) for name in names]
@@ -98,7 +99,7 @@ def score_mutations(
             positions += [i, i]
             targets += [new[0], ids[i]]
             if marginals == MASKED:
-                row[i] = vocabulary.mask
+                row[i] = mask
         rows.append((row, positions, targets))
     if marginals == WILD_TYPE:
         pairs = [pair for row in rows for pair in zip(row[1], row[2], strict=True)]
