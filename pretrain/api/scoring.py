@@ -98,9 +98,11 @@ class ScoringOptions(ScorerOptions):
     )
 
     def check(self) -> None:
-        """Raise ValueError for values that are not valid."""
+        """Raise ValueError for values that are not valid, and for two ways of scoring."""
         super().check()
         self.check_choices("marginals")
+        if self.mutations and self.by:
+            raise ValueError(f"--by {self.by}: mutations are scored by --marginals alone")
 
 
 @takes(ScoringOptions)

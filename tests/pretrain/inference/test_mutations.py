@@ -7,6 +7,7 @@ import pytest
 from data.vocabulary.alphabets import make_alphabet
 from models import build
 from models.config.esm2 import Esm2Config
+from pretrain.api.scoring import ScoringOptions, score_changes
 from pretrain.config import Mesh
 from pretrain.inference.scoring import mutations
 from pretrain.inference.scoring.masked_scorers import PackedMaskedScorer
@@ -81,3 +82,13 @@ def test_they_are_those_of_the_logits(trained, scorer, marginals, packs, monkeyp
 def test_what_is_no_mutation_of_the_text_is_an_error(scorer, name, message):
     with pytest.raises(ValueError, match=f"text 1, mutation '{name}': .*{message}"):
         score_mutations(scorer, TEXT, [name])
+
+
+def test_they_are_of_one_text_and_have_ways_of_their_own(scorer):
+    asked = {"model": "unread", "texts": SEQUENCE, "mutations": NAMES}
+    with pytest.raises(ValueError, match="--by masked: mutations are scored by --marginals alone"):
+        ScoringOptions(**asked, by="masked")
+    with pytest.raises(ValueError, match="--mutations are of one text; give one"):
+        score_changes(scorer, [TEXT, TEXT], ScoringOptions(**asked))
+    (found, *_) = score_changes(scorer, [TEXT], ScoringOptions(**asked))
+    assert found == {"mutation": "K2A", "log_odds": score_mutations(scorer, TEXT, ["K2A"])[0]}
