@@ -25,6 +25,7 @@ from models.layers.dropout import Dropout
 from models.layers.linear import Dense, ModuleFactory
 from models.layers.masks import Mask, PairBias
 from models.layers.relative.distance_bias import DistanceBias
+from models.layers.relative.distance_buckets import group_distances
 
 
 class DisentangledPositions(flax.struct.PyTreeNode):
@@ -123,16 +124,13 @@ class DisentangledAttention(Attention):
 def find_rows(distance: np.ndarray, S: int, max_distance: int) -> np.ndarray:
     """Return the row of the embedding of each distance from query to key, below S.
 
-    With b = S / 4, distances up to b have rows of their own, S / 2 + distance. Between b and
-    `max_distance` the rows follow the logarithm, and farther distances have the last one, as in the
-    authors' code.
+    They are `group_distances` with S / 4 near ones, around row S / 2; the farthest distances have
+    the last row, as in the authors' code.
 
     Args:
       distance: whole numbers, of any sign.
       S: the number of embeddings, a multiple of 4.
       max_distance: the distance of the last row.
     """
-    b, size = S // 4, np.abs(distance)
-    far = np.log(np.maximum(size, b) / b) / np.log((max_distance - 1) / b)
-    bucket = np.where(size <= b, size, np.ceil(far * (b - 1)).astype(int) + b)
-    return np.clip(S // 2 + np.sign(distance) * bucket, 0, S - 1)
+    group = group_distances(distance, S // 4, max_distance)
+    return np.clip(S // 2 + group, 0, S - 1)

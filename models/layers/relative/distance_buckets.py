@@ -17,11 +17,25 @@ import numpy as np
 from models.layers.cache import DecodingStep
 
 
+def group_distances(distance: np.ndarray, near: int, max_distance: int) -> np.ndarray:
+    """Return the group of each distance, 0 for 0 and of its sign otherwise.
+
+    Distances up to `near` have groups of their own. Those of longer ones grow logarithmically, so
+    that `max_distance` - 1 has group 2 `near` - 1 (He et al. 2021, equation 3, in their code).
+
+    distance: whole numbers, of any sign.
+    """
+    size = np.abs(distance)
+    share = np.log(np.maximum(size, near) / near) / math.log((max_distance - 1) / near)
+    # Rounded first: the last distance must not fall behind the last group.
+    longer = near + np.ceil(np.round(share * (near - 1), 9)).astype(int)
+    return np.where(size <= near, distance, np.sign(distance) * longer)
+
+
 def find_buckets(distance: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:
     """Return the bucket of each distance of a query from a key, int32 from 0 to 2 * buckets - 2.
 
-    A distance of up to buckets / 2, to either side, has a bucket of its own. The buckets of longer
-    ones grow logarithmically up to `max_distance` (He et al. 2021, equation 3, in their code).
+    They are `group_distances` with buckets / 2 near ones; `max_distance` has the last bucket.
 
     Raises:
       ValueError: `max_distance` leaves no room for a second half of the buckets.
@@ -32,11 +46,8 @@ def find_buckets(distance: np.ndarray, buckets: int, max_distance: int) -> np.nd
             f"model.buckets={buckets} and model.max_distance={max_distance}: at least 2 buckets, "
             "and a longest distance above half of them plus 1"
         )
-    far = np.clip(np.abs(distance), half, max_distance - 1)
-    share = np.log(far / half) / math.log((max_distance - 1) / half)
-    # Rounded first: the last distance must not fall behind the last bucket.
-    longer = half + np.ceil(np.round(share * (half - 1), 9))
-    bucket = np.where(np.abs(distance) <= half, distance, np.sign(distance) * longer)
+    bounded = np.clip(distance, 1 - max_distance, max_distance - 1)
+    bucket = group_distances(bounded, half, max_distance)
     return (bucket + buckets - 1).astype(np.int32)
 
 
