@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from data.objectives.masked_lm import MaskedLm
 from models.config.esmc import EsmcConfig
 from pretrain.families import bert
-from pretrain.families.eurobert import fill_older_keys
+from pretrain.families.eurobert import fill_older_keys, map_layers
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.key_rules import Constant, Fixed, Key, Same
-from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, map_linear, map_norm, map_scores
+from pretrain.families.rules import SAME, map_linear, map_norm
 from pretrain.families.tensor_steps import add_prefix
 
 if TYPE_CHECKING:
@@ -19,16 +19,10 @@ if TYPE_CHECKING:
 OURS, THEIRS = "encoder/layers", "esmc.layers.{i}"
 RULES = (
     ("token_embedding/embedding", "esmc.embed_tokens.weight", SAME),
-    (f"{OURS}/attention/query/kernel", f"{THEIRS}.self_attn.q_proj.weight", KERNEL),
-    (f"{OURS}/attention/key/kernel", f"{THEIRS}.self_attn.k_proj.weight", KERNEL),
-    (f"{OURS}/attention/value/kernel", f"{THEIRS}.self_attn.v_proj.weight", KERNEL),
-    (f"{OURS}/attention/out/kernel", f"{THEIRS}.self_attn.o_proj.weight", KERNEL_OUT),
+    *map_layers(THEIRS),
     (f"{OURS}/attention/query_norm/scale", f"{THEIRS}.self_attn.q_norm.weight", SAME),
     (f"{OURS}/attention/key_norm/scale", f"{THEIRS}.self_attn.k_norm.weight", SAME),
     *map_norm(f"{OURS}/attention_norm", f"{THEIRS}.input_layernorm"),
-    *map_scores(f"{OURS}/mlp/gate", f"{THEIRS}.mlp.gate_proj"),
-    *map_scores(f"{OURS}/mlp/up", f"{THEIRS}.mlp.up_proj"),
-    *map_scores(f"{OURS}/mlp/down", f"{THEIRS}.mlp.down_proj"),
     *map_norm(f"{OURS}/mlp_norm", f"{THEIRS}.post_attention_layernorm"),
     ("norm/scale", "esmc.norm.weight", SAME),
     *map_linear("mlm_head/transform", "lm_head.dense"),

@@ -9,23 +9,39 @@ from models.config.eurobert import EuroBertConfig
 from pretrain.families import bert
 from pretrain.families.family_record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.key_rules import Constant, Fixed, Key, read_rotary_base
-from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, map_linear, map_scores
+from pretrain.families.rules import (
+    KERNEL,
+    KERNEL_OUT,
+    SAME,
+    Rules,
+    map_linear,
+    map_scores,
+)
 from pretrain.families.tensor_steps import add_prefix
 
 if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
 
+
+def map_layers(theirs: str) -> Rules:
+    """Return the rules of Llama's layers without their norms; theirs: a layer's name."""
+    ours = "encoder/layers"
+    return (
+        (f"{ours}/attention/query/kernel", f"{theirs}.self_attn.q_proj.weight", KERNEL),
+        (f"{ours}/attention/key/kernel", f"{theirs}.self_attn.k_proj.weight", KERNEL),
+        (f"{ours}/attention/value/kernel", f"{theirs}.self_attn.v_proj.weight", KERNEL),
+        (f"{ours}/attention/out/kernel", f"{theirs}.self_attn.o_proj.weight", KERNEL_OUT),
+        *map_scores(f"{ours}/mlp/gate", f"{theirs}.mlp.gate_proj"),
+        *map_scores(f"{ours}/mlp/up", f"{theirs}.mlp.up_proj"),
+        *map_scores(f"{ours}/mlp/down", f"{theirs}.mlp.down_proj"),
+    )
+
+
 OURS, THEIRS = "encoder/layers", "model.layers.{i}"
 RULES = (
     ("token_embedding/embedding", "model.embed_tokens.weight", SAME),
-    (f"{OURS}/attention/query/kernel", f"{THEIRS}.self_attn.q_proj.weight", KERNEL),
-    (f"{OURS}/attention/key/kernel", f"{THEIRS}.self_attn.k_proj.weight", KERNEL),
-    (f"{OURS}/attention/value/kernel", f"{THEIRS}.self_attn.v_proj.weight", KERNEL),
-    (f"{OURS}/attention/out/kernel", f"{THEIRS}.self_attn.o_proj.weight", KERNEL_OUT),
+    *map_layers(THEIRS),
     (f"{OURS}/attention_norm/scale", f"{THEIRS}.input_layernorm.weight", SAME),
-    *map_scores(f"{OURS}/mlp/gate", f"{THEIRS}.mlp.gate_proj"),
-    *map_scores(f"{OURS}/mlp/up", f"{THEIRS}.mlp.up_proj"),
-    *map_scores(f"{OURS}/mlp/down", f"{THEIRS}.mlp.down_proj"),
     (f"{OURS}/mlp_norm/scale", f"{THEIRS}.post_attention_layernorm.weight", SAME),
     ("norm/scale", "model.norm.weight", SAME),
     *map_scores("lm_head", "lm_head"),

@@ -1,4 +1,6 @@
-"""ESM-2: sizes, dropped masks, packed rows, and the logits of `transformers`."""
+"""ESM-2: sizes, dropped masks, packed rows, and the logits of `transformers`; heads and packed rows of
+ESM C as well.
+"""
 
 import dataclasses
 import types
@@ -66,8 +68,9 @@ def make_rows(length=40):
     return np.where(valid, ids, 1), valid
 
 
-def test_texts_of_a_packed_row_are_read_as_rows_of_their_own(make, tiny_configs):
-    model, params = make(dataclasses.replace(tiny_configs["esm2"], length=130))
+@pytest.mark.parametrize("name", ["esm2", "esmc"])
+def test_texts_of_a_packed_row_are_read_as_rows_of_their_own(make, tiny_configs, name):
+    model, params = make(dataclasses.replace(tiny_configs[name], length=130))
     ids, valid = make_rows()
     apply = jax.jit(lambda *arrays: model.apply({"params": params}, *arrays)[0])
     alone = np.asarray(apply(ids, valid))
@@ -111,10 +114,11 @@ def test_logits_are_those_of_transformers(make, tiny_configs, drops_masks):
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("name", ["esm2", "esmc"])
 @pytest.mark.parametrize("head", [ClassifierConfig, TaggerConfig])
-def test_heads_are_those_of_transformers(tiny_configs, head):
+def test_heads_are_those_of_transformers(tiny_configs, head, name):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
-    config, params = make_headed("esm2", head, tiny_configs)
+    config, params = make_headed(name, head, tiny_configs)
     described = fine_tuned.to_hf_config(config, make_vocabulary(config))
     kind = getattr(transformers, described["architectures"][0])
     compute = load_theirs(kind, described, fine_tuned.to_hf(config, params))

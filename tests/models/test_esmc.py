@@ -1,4 +1,4 @@
-"""ESM C: sizes, packed rows, and the logits of `transformers`."""
+"""ESM C: sizes, and the logits of `transformers`; tests/models/test_esm2.py has heads and packed rows."""
 
 import dataclasses
 import types
@@ -11,10 +11,7 @@ import pytest
 from data.vocabulary.alphabets import make_alphabet
 from models import build
 from models.config.esmc import EsmcConfig
-from models.config.heads import ClassifierConfig, TaggerConfig
-from pretrain.convert import fine_tuned
 from pretrain.convert.pretrained import CONVERTERS
-from tests.models.promises.test_heads import make_headed, make_vocabulary
 from tests.models.test_esm2 import load_theirs, make_rows
 
 IDS = types.SimpleNamespace(pad=1, cls=0, sep=2, mask=32)  # of a vocabulary
@@ -37,17 +34,6 @@ def test_published_sizes(width, depth, num_heads, mlp, published):
     assert config.vocab >= make_alphabet("esmc").size
 
 
-def test_texts_of_a_packed_row_are_read_as_rows_of_their_own(make, tiny_configs):
-    model, params = make(dataclasses.replace(tiny_configs["esmc"], length=130))
-    ids, valid = make_rows()
-    apply = jax.jit(lambda *arrays: model.apply({"params": params}, *arrays)[0])
-    alone = np.asarray(apply(ids, valid))
-    packed_ids = np.concatenate([row[seen] for row, seen in zip(ids, valid)])[None]
-    segments = np.repeat([1, 2, 3], valid.sum(1))[None]
-    packed = apply(packed_ids, segments > 0, None, None, segments)
-    np.testing.assert_allclose(packed[0], alone[valid], atol=2e-5)
-
-
 @pytest.mark.more
 def test_logits_are_those_of_transformers(make, tiny_configs):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
@@ -59,21 +45,6 @@ def test_logits_are_those_of_transformers(make, tiny_configs):
     ours, _ = jax.jit(model.apply)({"params": params}, ids, valid)
     np.testing.assert_allclose(np.asarray(ours)[valid], compute(ids, valid)[valid], atol=1e-4)
     assert CONVERTER.from_hf_config(described) == config
-
-
-@pytest.mark.more
-@pytest.mark.parametrize("head", [ClassifierConfig, TaggerConfig])
-def test_heads_are_those_of_transformers(tiny_configs, head):
-    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
-    config, params = make_headed("esmc", head, tiny_configs)
-    described = fine_tuned.to_hf_config(config, make_vocabulary(config))
-    kind = getattr(transformers, described["architectures"][0])
-    compute = load_theirs(kind, described, fine_tuned.to_hf(config, params))
-    ids, valid = make_rows(20)
-    ours = build(config).apply({"params": params}, ids, valid)
-    seen = valid[..., None] if head is TaggerConfig else True
-    expected = compute(ids, valid)
-    np.testing.assert_allclose(np.where(seen, ours, 0), np.where(seen, expected, 0), atol=1e-4)
 
 
 @pytest.mark.parametrize(
