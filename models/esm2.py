@@ -124,7 +124,7 @@ class Esm2(MaskedLanguageModel):
             is_mask_BL = token_ids == c.mask_id
             x_BLD = drop_masks(x_BLD, is_mask_BL, attention_mask.astype(bool), segment_ids)
         rotation = make_rotation(
-            find_positions(L, segment_ids), c.width // c.num_heads, c.rotary_base
+            find_positions(L, segment_ids), c.width // c.num_heads, c.rotary_base, c.rotary_rates
         )
         x_BLD = self.encoder(
             x_BLD, train, mask=make_padding_mask(attention_mask, segment_ids), rotation=rotation

@@ -1,7 +1,7 @@
 """The sizes of ESM-2."""
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from models.config.base import ModelConfig, TakesHead
 
@@ -25,6 +25,7 @@ class Esm2Config(TakesHead, ModelConfig):
     dropout: float = 0.0  # rate after each sublayer
     attention_dropout: float = 0.0  # rate of the attention's probabilities
     rotary_base: float = 10_000.0  # of the rotary positions
+    rotary_rates: Literal["float32", "float16", "bfloat16"] = "float32"  # format of their rates
     mask_id: int = 32  # id of the mask
     drops_masks: bool = True  # embed masks as 0, and scale the other embeddings accordingly
 

@@ -41,13 +41,16 @@ def check_length(L: int, length: int) -> None:
         )
 
 
-def make_rotation(positions_BL: jax.Array, head_width: int, base: float) -> Rotation:
+def make_rotation(
+    positions_BL: jax.Array, head_width: int, base: float, rates: str = "float32"
+) -> Rotation:
     """Return the rotation by position / base^(2i/K) of pair i (section 3.4.2, equation 15).
 
     Args:
       positions_BL: int32.
       head_width: K.
       base: the slowest pair turns once in about 2 pi `base` positions; 10,000 in the paper.
+      rates: the dtype to which base^(-2i/K) is rounded.
 
     Raises:
       ValueError: the head width is odd.
@@ -58,6 +61,7 @@ def make_rotation(positions_BL: jax.Array, head_width: int, base: float) -> Rota
             "of a head must be even; change model.width or model.num_heads"
         )
     rate_I = base ** -(jnp.arange(0, head_width, 2, dtype=jnp.float32) / head_width)
+    rate_I = rate_I.astype(rates).astype(jnp.float32)
     angle_BLI = positions_BL[..., None].astype(jnp.float32) * rate_I
     return Rotation(jnp.cos(angle_BLI), jnp.sin(angle_BLI))
 

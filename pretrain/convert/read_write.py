@@ -245,8 +245,20 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
     else:
         tensors = JoinedTensors({name: FolderTensors(folder / name) for name in ("", *subfolders)})
     architectures = tuple(fine_tuned.list_architectures(hf_config))
+    try:
+        config = _refine_config(config, tensors)
+    except ValueError as error:
+        raise FolderError(f"{folder}: {error}") from error
     config, encoding, crop_ratio = read_encoding(folder, config, hf_config, report)
     return OpenedModel(folder, architectures, converter, config, tensors, encoding, crop_ratio)
+
+
+def _refine_config(config: Any, tensors: Any) -> Any:
+    """Return the configuration of a folder, with what its tensors alone say."""
+    refine = find_model_family(config).require_hugging_face().refine
+    if isinstance(config, HeadedConfig):
+        return dataclasses.replace(config, encoder=refine(config.encoder, tensors))
+    return refine(config, tensors)
 
 
 def _choose_converter(folder: pathlib.Path, hf_config: Mapping[str, Any]) -> ModelConverter:

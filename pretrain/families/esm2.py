@@ -1,5 +1,8 @@
 """ESM-2: models/esm2.py, and `EsmForMaskedLM` of Hugging Face transformers."""
 
+import dataclasses
+
+import ml_dtypes
 import numpy as np
 
 from data.objectives.masked_lm import MaskedLm
@@ -12,6 +15,7 @@ from pretrain.families.tensor_steps import Tensors, add, add_prefix, drop, renam
 
 WORDS = "esm.embeddings.word_embeddings.weight"
 RATES = "rotary_embeddings.inv_freq"  # of the model; older versions have one for each layer
+TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 CONTACTS = "esm.contact_head.regression"
 # A kernel of one output.
 COLUMN = Layout(theirs=lambda a: a[None], ours=lambda a, shape: a.reshape(shape))
@@ -61,26 +65,35 @@ KEYS = (  # our field, their key, the meaning of an absent key
 def compute_rates(config: Esm2Config) -> np.ndarray:
     """Return the rates of the rotary positions, float32 [K / 2]."""
     I = config.width // config.num_heads // 2
-    return (config.rotary_base ** -(np.arange(I) / I)).astype(np.float32)
+    rates_I = (config.rotary_base ** -(np.arange(I) / I)).astype(np.float32)
+    return rates_I.astype(TYPES[config.rotary_rates]).astype(np.float32)
 
 
-def check_rates(config: Esm2Config, tensors: Tensors) -> Tensors:
-    """Return the tensors without the rates of the rotary positions.
+def list_rates(tensors: Tensors) -> list[str]:
+    """Return the names of rates of rotary positions."""
+    return [name for name in tensors if name.endswith(RATES)]
+
+
+def find_rates(config: Esm2Config, tensors: Tensors) -> Esm2Config:
+    """Return the configuration with the format of the rates in a folder, if it has any.
 
     Raises:
-      ValueError: they are others than the model computes.
+      ValueError: they are others than the model computes in any format.
     """
-    expected_I = compute_rates(config)
-    names = [name for name in tensors if name.endswith(RATES)]
-    for name in names:
+    for name in list_rates(tensors):
         found_I = np.float32(tensors[name])
-        if found_I.shape != expected_I.shape or not np.allclose(found_I, expected_I, rtol=1e-5):
-            raise ValueError(
-                f"{name} has other rates than {config.rotary_base:g}^(-2i/K) in float32, which "
-                "this model computes (older folders may have them in float16), so its outputs "
-                "would differ"
-            )
-    return drop(*names)(config, tensors)
+        for kind in TYPES:
+            refined = dataclasses.replace(config, rotary_rates=kind)
+            expected_I = compute_rates(refined)
+            # Versions of transformers differ by a rounding in float32.
+            limit = 1e-6 if kind == "float32" else 0.0
+            if found_I.shape == expected_I.shape and np.allclose(found_I, expected_I, limit, 0):
+                return refined
+        raise ValueError(
+            f"{name} has other rates than {config.rotary_base:g}^(-2i/K), so this model's outputs "
+            "would differ"
+        )
+    return config
 
 
 ADD_RATES = add(f"esm.{RATES}", compute_rates)
@@ -107,8 +120,9 @@ FAMILY = Family(
             add_prefix("esm.", ("embeddings.", "encoder.", "contact_head.", "rotary_embeddings.")),
             rename(("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")),
             tie(COPIES),
-            check_rates,
+            lambda config, tensors: drop(*list_rates(tensors))(config, tensors),
         ),
+        refine=find_rates,
         after_export=(ADD_RATES,),
         buffers=(
             "esm.embeddings.position_ids",

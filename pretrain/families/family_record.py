@@ -128,6 +128,8 @@ class HuggingFaceMap:
       prepare     (their entries) -> the entries that `keys` read, where versions of transformers
                   write a setting in different ways
       read        (their entries, our fields by `keys`) -> our fields
+      refine      (our configuration, the folder's tensors) -> our configuration, with what the
+                  tensors alone say
     Others
       second_models  {folder: another model of theirs that is a part of ours}
       head_map    the names of fine-tuned models; None: no head can be put on the family
@@ -150,6 +152,8 @@ class HuggingFaceMap:
     settings: Callable[[Any, Any], dict[str, Any]] = describe_padding
     prepare: Callable[[dict[str, Any]], dict[str, Any]] = lambda theirs: theirs
     read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
+
+    refine: Callable[[Any, Any], Any] = lambda config, tensors: config
 
     second_models: Mapping[str, SecondModel] = dataclasses.field(default_factory=dict)
     head_map: HeadMap | None = None

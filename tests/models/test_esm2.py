@@ -17,6 +17,7 @@ from models.config.heads import ClassifierConfig, TaggerConfig
 from models.esm2 import drop_masks
 from pretrain.convert import fine_tuned
 from pretrain.convert.pretrained import CONVERTERS
+from pretrain.families.esm2 import compute_rates
 from tests.models.promises.test_heads import make_headed, make_vocabulary
 
 IDS = types.SimpleNamespace(pad=1, cls=0, sep=2, mask=32)  # of a vocabulary
@@ -98,11 +99,15 @@ def load_theirs(kind, described, tensors):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("drops_masks", [True, False])
-def test_logits_are_those_of_transformers(make, tiny_configs, drops_masks):
+@pytest.mark.parametrize(("drops_masks", "kind"), [(True, "float16"), (False, "float32")])
+def test_logits_are_those_of_transformers(make, tiny_configs, drops_masks, kind):
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     config = dataclasses.replace(
-        tiny_configs["esm2"], length=40, rotary_base=500.0, drops_masks=drops_masks
+        tiny_configs["esm2"],
+        length=40,
+        rotary_base=500.0,
+        drops_masks=drops_masks,
+        rotary_rates=kind,
     )
     model, params = make(config)
     described, tensors = CONVERTER.to_hf_config(config, IDS), CONVERTER.to_hf(config, params)
@@ -110,7 +115,8 @@ def test_logits_are_those_of_transformers(make, tiny_configs, drops_masks):
     ids, valid = make_rows()
     ours, _ = jax.jit(model.apply)({"params": params}, ids, valid)
     np.testing.assert_allclose(np.asarray(ours)[valid], compute(ids, valid)[valid], atol=1e-4)
-    assert CONVERTER.from_hf_config(described) == config
+    found = CONVERTER.from_hf_config(described)
+    assert CONVERTER.family.require_hugging_face().refine(found, tensors) == config
 
 
 @pytest.mark.more
@@ -144,19 +150,21 @@ def test_a_folder_that_is_another_model_is_refused(tiny_configs, change, message
         CONVERTER.from_hf_config(described | change)
 
 
-def test_rates_of_another_precision_are_refused(make, tiny_configs):
-    """A folder may have the rates of its positions, of the model or of each layer."""
-    config = tiny_configs["esm2"]
-    _, params = make(config)
-    tensors = CONVERTER.to_hf(config, params)
-    rates = tensors.pop("esm.rotary_embeddings.inv_freq")
-    np.testing.assert_allclose(rates, 10_000.0 ** (-np.arange(0, 8, 2) / 8), rtol=1e-6)
-    layer = "esm.encoder.layer.1.attention.self.rotary_embeddings.inv_freq"
-    for name in ("esm.rotary_embeddings.inv_freq", layer):
-        found, _ = CONVERTER.from_hf(config, tensors | {name: rates}, params)
-        assert jax.tree.all(jax.tree.map(np.array_equal, found, params))
-        with pytest.raises(ValueError, match=f"{name} has other rates than 10000"):
-            CONVERTER.from_hf(config, tensors | {name: np.float16(rates)}, params)
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("place", ["", "encoder.layer.1.attention.self."])
+def test_the_format_of_the_rates_is_that_of_the_folder(tiny_configs, kind, place):
+    """A folder may have them once, or for each layer as older ones."""
+    refine = CONVERTER.family.require_hugging_face().refine
+    config = dataclasses.replace(tiny_configs["esm2"], rotary_rates=kind)
+    rates = compute_rates(config)
+    plain = 10_000.0 ** (-np.arange(0, 8, 2, dtype=np.float32) / 8)
+    np.testing.assert_allclose(rates, plain.astype(rates.dtype), rtol=4e-3)
+    assert (kind == "float32") == np.allclose(rates, plain, rtol=1e-6)
+    tensors = {f"esm.{place}rotary_embeddings.inv_freq": rates}
+    assert refine(tiny_configs["esm2"], tensors) == config
+    assert refine(config, {}) == config
+    with pytest.raises(ValueError, match=r"inv_freq has other rates than 10000\^\(-2i/K\)"):
+        refine(config, {name: 1.01 * array for name, array in tensors.items()})
 
 
 def test_an_alphabet_is_what_the_model_needs():
