@@ -310,19 +310,21 @@ def _read_table(
 
 # {what begins the name of a reader of pairs or articles: the document of a record}
 MAKERS: dict[str, MakeDocument] = {"": join_text, "pair_": join_sides, "fields_": join_article}
-FORMAT_READERS = {
-    "file": _read_whole_file,
-    "record": _read_line_documents,
-    "block": _read_blocks,
-    "fasta": _read_fasta,
-    "fastq": _read_fastq,
-    "pair_tsv": functools.partial(_read_records, parse_tsv_pair, b"\r\n"),
-} | {
-    f"{prefix}jsonl": functools.partial(
-        _read_records, functools.partial(parse_json_line, make), BLANKS
-    )
-    for prefix, make in MAKERS.items()
-}
+FORMAT_READERS = (
+    {
+        "file": _read_whole_file,
+        "record": _read_line_documents,
+        "block": _read_blocks,
+        "pair_tsv": functools.partial(_read_records, parse_tsv_pair, b"\r\n"),
+    }
+    | {
+        f"{prefix}jsonl": functools.partial(
+            _read_records, functools.partial(parse_json_line, make), BLANKS
+        )
+        for prefix, make in MAKERS.items()
+    }
+    | {"fasta": _read_fasta, "fastq": _read_fastq}
+)
 TABLES = ("csv", "parquet", "arrow", *ARCHIVES)
 TABLE_READERS = {
     f"{prefix}{name}": functools.partial(_read_table, make, name)

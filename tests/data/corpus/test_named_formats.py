@@ -43,6 +43,8 @@ def test_the_formats_are_those_of_the_readers():
     assert formats.list_formats("file") == (
         "txt",
         "jsonl",
+        "fasta",
+        "fastq",
         "csv",
         "parquet",
         "arrow",
