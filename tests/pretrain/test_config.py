@@ -205,7 +205,7 @@ def test_dropped_settings_are_printed_to_stderr(capsys):
         ("mesh.fsdp=-1", "mesh data=-1 x fsdp=-1 x model=1 x sequence=1: only one of them may be -1"),
         ("data.rates=a,b", "data.rates: ('a', 'b') is not a tuple of numbers"),
         ("data.objective=CausalLm",
-         "data.objective: a BertConfig is trained by MaskedLm or SentencePair or WordsAndPictures, not by CausalLm"),
+         "data.objective: a BertConfig is trained by MaskedLm or SentencePair or MaskedDiffusion or WordsAndPictures, not by CausalLm"),
     ],
 )  # fmt: skip
 def test_a_wrong_override_is_an_error_that_names_it(word, message):

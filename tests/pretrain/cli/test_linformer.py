@@ -27,7 +27,7 @@ OBJECTIVE = MaskedLm(length=24, max_predictions=4, rows="documents")
         ("data.objective.rows=packed",
          r"data\.objective\.rows=packed: .* LinformerConfig mixes all positions of a row\. " r"Set data\.objective\.rows to documents, sentences or windows"),
         ("data.objective=CausalLm",
-         r"a LinformerConfig is trained by MaskedLm or MaskedDiffusion, not by CausalLm, because it mixes all " r"positions .* Set data\.objective=MaskedLm"),
+         r"a LinformerConfig is trained by MaskedLm or MaskedDiffusion, not by CausalLm, because it mixes all positions .* Set data\.objective=MaskedLm"),
     ],
 )  # fmt: skip
 def test_causal_use_and_packed_rows_are_refused(override, message):

@@ -103,7 +103,7 @@ def test_two_rows_are_refused(monkeypatch):
     )
     with pytest.raises(
         ValueError,
-        match="_embedding/embedding' and 'embedding' of PARAMETER_DIMENSIONS matches token_embedding/embedding",
+        match="/embedding' and 'embedding' of PARAMETER_DIMENSIONS matches token_embedding/embedding",
     ):
         find_dimension_names("token_embedding/embedding", (4, 4))
 
