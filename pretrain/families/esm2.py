@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import ml_dtypes
 import numpy as np
 
 from data.objectives.masked_lm import MaskedLm
@@ -15,7 +14,7 @@ from pretrain.families.tensor_steps import Tensors, add, add_prefix, drop, renam
 
 WORDS = "esm.embeddings.word_embeddings.weight"
 RATES = "rotary_embeddings.inv_freq"  # of the model; older versions have one for each layer
-TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+FORMATS = ("float32", "float16", "bfloat16")
 CONTACTS = "esm.contact_head.regression"
 # A kernel of one output.
 COLUMN = Layout(theirs=lambda a: a[None], ours=lambda a, shape: a.reshape(shape))
@@ -64,9 +63,12 @@ KEYS = (  # our field, their key, the meaning of an absent key
 
 def compute_rates(config: Esm2Config) -> np.ndarray:
     """Return the rates of the rotary positions, float32 [K / 2]."""
+    import ml_dtypes
+
+    kind = config.rotary_rates
     I = config.width // config.num_heads // 2
     rates_I = (config.rotary_base ** -(np.arange(I) / I)).astype(np.float32)
-    return rates_I.astype(TYPES[config.rotary_rates]).astype(np.float32)
+    return rates_I.astype(ml_dtypes.bfloat16 if kind == "bfloat16" else kind).astype(np.float32)
 
 
 def list_rates(tensors: Tensors) -> list[str]:
@@ -82,7 +84,7 @@ def find_rates(config: Esm2Config, tensors: Tensors) -> Esm2Config:
     """
     for name in list_rates(tensors):
         found_I = np.float32(tensors[name])
-        for kind in TYPES:
+        for kind in FORMATS:
             refined = dataclasses.replace(config, rotary_rates=kind)
             expected_I = compute_rates(refined)
             # Versions of transformers differ by a rounding in float32.

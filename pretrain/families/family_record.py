@@ -128,8 +128,7 @@ class HuggingFaceMap:
       prepare     (their entries) -> the entries that `keys` read, where versions of transformers
                   write a setting in different ways
       read        (their entries, our fields by `keys`) -> our fields
-      refine      (our configuration, the folder's tensors) -> our configuration, with what the
-                  tensors alone say
+      refine      (our configuration, the tensors) -> our configuration, where these say more
     Others
       second_models  {folder: another model of theirs that is a part of ours}
       head_map    the names of fine-tuned models; None: no head can be put on the family
@@ -154,7 +153,6 @@ class HuggingFaceMap:
     read: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]] = lambda theirs, ours: ours
 
     refine: Callable[[Any, Any], Any] = lambda config, tensors: config
-
     second_models: Mapping[str, SecondModel] = dataclasses.field(default_factory=dict)
     head_map: HeadMap | None = None
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)

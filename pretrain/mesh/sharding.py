@@ -62,7 +62,7 @@ PARAMETER_DIMENSIONS = (
     # of images: the kernel of patches, learned tokens
     (r"patch_embedding/kernel", (None, None, None, "embed")),
     (r"patch_embedding/bias", (None,)),
-    (r"(\w+_token|contact_(weights|bias))", (None,)),
+    (r"(\w+_token|contact_(weights|bias)|mix/weights|(attention|mlp)_mix)", (None,)),
     # of a small convolutional network: filters, sub-samplings, and the codes of classes
     (r"c[13]/filters", (None, None, None)),
     (r"s[24]/coefficient", (None,)),
@@ -71,15 +71,11 @@ PARAMETER_DIMENSIONS = (
     (r"(c[135]|s[24]|f6)/bias", (None,)),
     (r"output/codes", (None, None)),
     (r"\w+_bias/table", (None, "heads")),  # relative positions
-    (r"(pooler|(mlm_)?head/transform|next_sentence_head)/kernel", ("embed", None)),
-    (r"(pooler|mlm_head/transform|next_sentence_head)/bias", (None,)),
-    (r"(embedding_projection|sentence_order_head)/kernel", ("embed", None)),
-    (r"(embedding_projection|sentence_order_head)/bias", (None,)),
-    (r"discriminator_head/(transform|score)/kernel", ("embed", None)),
-    (r"discriminator_head/(transform|score)/bias", (None,)),
-    (r"(distilled_classifier|classifier|scores|span)/(transform|out)/kernel", ("embed", None)),
-    (r"(distilled_classifier|classifier|scores|span)/(transform|out)/bias", (None,)),
-    (r"mlm_head/bias", ("vocab",)),
+    (r"(pooler|\w+_projection|(mlm_)?head/transform|\w*sentence\w*_head)/kernel", ("embed", None)),
+    (r"(pooler|\w+_projection|mlm_head/transform|\w*sentence\w*_head)/bias", (None,)),
+    (r"(discriminator_head|(\w+_)?classifier|scores|span)/\w+/kernel", ("embed", None)),
+    (r"(discriminator_head|(\w+_)?classifier|scores|span)/(transform|score|out)/bias", (None,)),
+    (r"m?lm_head/bias", ("vocab",)),
     (r"lm_head/kernel", ("embed", "vocab")),
     # of positions, to a rank: of all heads, and of each head
     (r"(key_|value_)?projection", (None, "rank")),
@@ -91,7 +87,6 @@ PARAMETER_DIMENSIONS = (
     (r"query_embedding", (None,)),
     (r"lm_head/(clusters|projection)/kernel", ("embed", None)),
     (r"lm_head/clusters/bias", (None,)),
-    (r"lm_head/bias", ("vocab",)),
     # of LSTMs, whose gates are not split; and of a decoder that attends
     (r"(input|recurrent|project)/kernel", ("embed", None)),
     (r"input/bias", (None,)),
@@ -103,7 +98,6 @@ PARAMETER_DIMENSIONS = (
     (r"highway_\d+/(gate_bias|transform/bias)", (None,)),
     (r"words/projection/kernel", ("embed", None)),
     (r"words/projection/bias", (None,)),
-    (r"(mix/weights|(attention|mlp)_mix)", (None,)),
     (r"mix/scale", ()),
     # of encoders of words: hidden layers, filters of windows
     (r"layer_\d+/kernel", ("embed", None)),
