@@ -27,7 +27,7 @@ from models.layers.rotary import check_length, find_positions, make_rotation
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
-# What training leaves of a row: 15 % of the residues are predicted, and 80 % of these are masked.
+# What training leaves of a row: 80 % of the 15 % that are predicted become masks.
 LEFT = 1 - 0.15 * 0.8
 
 

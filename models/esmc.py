@@ -63,7 +63,7 @@ class NormedAttention(Attention):
 
 
 class Damping(nn.Module):
-    """x * factor, of what a sublayer adds, in place of a dropout."""
+    """x * factor: scales what a sublayer adds, where other models drop it out."""
 
     factor: float
     deterministic: bool = True

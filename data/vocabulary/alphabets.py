@@ -1,7 +1,7 @@
 """Vocabularies of letters: amino acids and nucleotides, one token for each.
 
-Special tokens and letters are those of released models, so that ids are theirs. A file of an
-alphabet is a vocab.txt, a token a line, as `EsmTokenizer` of transformers reads and writes it.
+Special tokens and letters have the ids of the released models. A file of an alphabet is a
+vocab.txt, a token a line, as `EsmTokenizer` of transformers reads and writes it.
 """
 
 import re

@@ -38,6 +38,9 @@ MESH_AXES = {
     None: None,
 }
 
+POOLED = "pooler|embedding_projection|next_sentence_head|sentence_order_head"
+HEADS = "discriminator_head/(transform|score)"
+HEADS += "|(distilled_classifier|classifier|scores|span)/(transform|out)"
 # (end of the path, name of each dimension). A parameter matches exactly one row. The input of a
 # norm is never sharded over `model`: with one row per shard the gradient would be wrong, by the
 # same kind of bug as above.
@@ -61,7 +64,7 @@ PARAMETER_DIMENSIONS = (
     (r"(\w+_)?norm/(scale|bias)", (None,)),
     # of images: the kernel of patches, learned tokens
     (r"patch_embedding/kernel", (None, None, None, "embed")),
-    (r"patch_embedding/bias", (None,)),
+    (r"(patch_embedding|input|words/projection|lm_head/clusters)/bias", (None,)),
     (r"(\w+_token|contact_(weights|bias)|mix/weights|(attention|mlp)_mix)", (None,)),
     # of a small convolutional network: filters, sub-samplings, and the codes of classes
     (r"c[13]/filters", (None, None, None)),
@@ -71,10 +74,8 @@ PARAMETER_DIMENSIONS = (
     (r"(c[135]|s[24]|f6)/bias", (None,)),
     (r"output/codes", (None, None)),
     (r"\w+_bias/table", (None, "heads")),  # relative positions
-    (r"(pooler|\w+_projection|(mlm_)?head/transform|\w*sentence\w*_head)/kernel", ("embed", None)),
-    (r"(pooler|\w+_projection|mlm_head/transform|\w*sentence\w*_head)/bias", (None,)),
-    (r"(discriminator_head|(\w+_)?classifier|scores|span)/\w+/kernel", ("embed", None)),
-    (r"(discriminator_head|(\w+_)?classifier|scores|span)/(transform|score|out)/bias", (None,)),
+    (rf"({POOLED}|(mlm_)?head/transform|{HEADS})/kernel", ("embed", None)),
+    (rf"({POOLED}|mlm_head/transform|{HEADS})/bias", (None,)),
     (r"m?lm_head/bias", ("vocab",)),
     (r"lm_head/kernel", ("embed", "vocab")),
     # of positions, to a rank: of all heads, and of each head
@@ -86,10 +87,8 @@ PARAMETER_DIMENSIONS = (
     (r"(text|relative)_embedding", (None, "heads", None)),
     (r"query_embedding", (None,)),
     (r"lm_head/(clusters|projection)/kernel", ("embed", None)),
-    (r"lm_head/clusters/bias", (None,)),
     # of LSTMs, whose gates are not split; and of a decoder that attends
     (r"(input|recurrent|project)/kernel", ("embed", None)),
-    (r"input/bias", (None,)),
     (r"decoder/(start_\d+|out|align/(query|key|out))/kernel", ("embed", None)),
     (r"decoder/(start_\d+|out)/bias", (None,)),
     # of words read by their characters, and of the mix of layers
@@ -97,7 +96,6 @@ PARAMETER_DIMENSIONS = (
     (r"highway_\d+/(gate|transform)/kernel", ("embed", None)),
     (r"highway_\d+/(gate_bias|transform/bias)", (None,)),
     (r"words/projection/kernel", ("embed", None)),
-    (r"words/projection/bias", (None,)),
     (r"mix/scale", ()),
     # of encoders of words: hidden layers, filters of windows
     (r"layer_\d+/kernel", ("embed", None)),

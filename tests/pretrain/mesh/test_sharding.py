@@ -103,7 +103,10 @@ def test_two_rows_are_refused(monkeypatch):
     )
     with pytest.raises(
         ValueError,
-        match="/embedding' and 'embedding' of PARAMETER_DIMENSIONS matches token_embedding/embedding",
+        match=re.escape(
+            f"{PARAMETER_DIMENSIONS[0][0]!r} and 'embedding' of PARAMETER_DIMENSIONS matches "
+            "token_embedding/embedding; exactly one row must match"
+        ),
     ):
         find_dimension_names("token_embedding/embedding", (4, 4))
 
