@@ -35,7 +35,7 @@ from data.corpus.record_lines import (
 )
 from data.corpus.record_texts import join_article, join_sides, join_text, read_values
 from data.corpus.sequences import FORMATS as SEQUENCES
-from data.corpus.sequences import read_fasta, read_fastq
+from data.corpus.sequences import SEQUENCE_NAME, read_fasta, read_fastq
 from data.corpus.table_files import ARCHIVES, read_rows
 
 MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
@@ -239,18 +239,17 @@ def _read_blocks(
         yield RawDocument(*repair_utf8(b"".join(block), first, consumed()))
 
 
-def _read_fasta(
-    lines: _LineReader, consumed: Callable[[], int], field: str
+def _read_sequences(
+    read: Callable[[_LineReader], Iterator[tuple[bytes, int, bytes]]],
+    lines: _LineReader,
+    consumed: Callable[[], int],
+    field: str,
 ) -> Iterator[RawDocument]:
-    for sequence, line in read_fasta(lines, MAX_DOCUMENT_BYTES):
-        yield RawDocument(*repair_utf8(sequence, line, consumed()))
-
-
-def _read_fastq(
-    lines: _LineReader, consumed: Callable[[], int], field: str
-) -> Iterator[RawDocument]:
-    for sequence, line in read_fastq(lines):
-        yield RawDocument(*repair_utf8(sequence, line, consumed()))
+    """Yield the document of each sequence, whose one further field is its name."""
+    for sequence, line, name in read(lines):
+        names = {SEQUENCE_NAME: name.decode("utf-8", "backslashreplace")}
+        values = tuple(map(names.get, lines.more_fields))
+        yield RawDocument(*repair_utf8(sequence, line, consumed()), values)
 
 
 def _read_records(
@@ -323,7 +322,12 @@ FORMAT_READERS = (
         )
         for prefix, make in MAKERS.items()
     }
-    | {"fasta": _read_fasta, "fastq": _read_fastq}
+    | {
+        "fasta": functools.partial(
+            _read_sequences, lambda lines: read_fasta(lines, MAX_DOCUMENT_BYTES)
+        ),
+        "fastq": functools.partial(_read_sequences, read_fastq),
+    }
 )
 TABLES = ("csv", "parquet", "arrow", *ARCHIVES)
 TABLE_READERS = {

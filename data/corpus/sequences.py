@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 FORMATS = ("fasta", "fastq")
+SEQUENCE_NAME = "id"  # the field of a record that is the first word of its header
 BLANKS = b" \t\r\n\x0b\f"
 HEADER, COMMENT, READ, QUALITY = b">", b";", b"@", b"+"
 
@@ -37,8 +38,13 @@ def clean_letters(line: bytes) -> bytes:
     return line.translate(None, BLANKS).upper()
 
 
-def read_fasta(lines: Lines, limit: int) -> Iterator[tuple[bytes, int]]:
-    """Yield (sequence, line of its header) of the records whose headers begin in a part of a file.
+def read_name(header: bytes) -> bytes:
+    """Return the name of a record: the first word of its header."""
+    return next(iter(header[1:].split()), b"")
+
+
+def read_fasta(lines: Lines, limit: int) -> Iterator[tuple[bytes, int, bytes]]:
+    """Yield (sequence, line of its header, its name) of the records that begin in a part of a file.
 
     Args:
       limit: bytes of the longest sequence.
@@ -47,14 +53,14 @@ def read_fasta(lines: Lines, limit: int) -> Iterator[tuple[bytes, int]]:
       ValueError: letters before the first header, or a sequence above the limit.
     """
     parts: list[bytes] | None = None
-    size = first = 0
+    size, first, name = 0, 0, b""
     for line, offset in lines.iterate_past_stop():
         if line.startswith(HEADER):
             if parts is not None:
-                yield b"".join(parts).removesuffix(b"*"), first
+                yield b"".join(parts).removesuffix(b"*"), first, name
             if offset >= lines.stop:
                 return
-            parts, size, first = [], 0, lines.number
+            parts, size, first, name = [], 0, lines.number, read_name(line)
         elif line.startswith(COMMENT) or line.isspace():
             continue
         elif parts is not None:
@@ -69,11 +75,11 @@ def read_fasta(lines: Lines, limit: int) -> Iterator[tuple[bytes, int]]:
                 f"that begins with >: it is {kind}"
             )
     if parts is not None:
-        yield b"".join(parts).removesuffix(b"*"), first
+        yield b"".join(parts).removesuffix(b"*"), first, name
 
 
-def read_fastq(lines: Lines) -> Iterator[tuple[bytes, int]]:
-    """Yield (sequence, line of its header) of the records of a file: four lines each.
+def read_fastq(lines: Lines) -> Iterator[tuple[bytes, int, bytes]]:
+    """Yield (sequence, line of its header, its name) of the records of a file: four lines each.
 
     Raises:
       ValueError: a line that is not what its place in a record asks for, or a last record that is
@@ -101,4 +107,4 @@ def read_fastq(lines: Lines) -> Iterator[tuple[bytes, int]]:
             raise lines.make_error(
                 f"{len(sequence):,} letters have {len(quality.strip(BLANKS)):,} qualities", first
             )
-        yield sequence, first
+        yield sequence, first, read_name(header)

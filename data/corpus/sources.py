@@ -28,6 +28,7 @@ documents and their order do not depend on where a source is cut.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
@@ -70,6 +71,7 @@ class InputChunk:
         of a pair or of the fields of an article.
       has_pairs: whether each document is a pair.
       skips_bad: whether a line of a file that is no record is an empty document, not an error.
+      refuses_unknown: whether a character without an id is an error.
       takes_text: whether formats of others that are text, such as FASTA, are read as they are.
       downloads: the folder in which a file of the Hub is while it is read; "": where temporary
         files are.
@@ -84,6 +86,7 @@ class InputChunk:
     field: str = "text"
     has_pairs: bool = False
     skips_bad: bool = False
+    refuses_unknown: bool = False
     takes_text: bool = False
     downloads: str = ""
     more_fields: Sequence[str] = ()
@@ -112,6 +115,7 @@ class ResolvedSource:
       commit: of a dataset of the Hub.
       is_cut: whether a part of a file can be read.
       more_fields: names of further fields of records that are read with the documents.
+      refuses_unknown: whether a character without an id is an error.
     """
 
     name: str
@@ -124,6 +128,7 @@ class ResolvedSource:
     commit: str = ""
     is_cut: bool = True
     more_fields: tuple[str, ...] = ()
+    refuses_unknown: bool = False
 
     @property
     def size(self) -> int:
@@ -224,22 +229,23 @@ def split_source(
       downloads: as `InputChunk` has it.
     """
     pairs = source.document == "pair"
+    make_chunk = functools.partial(InputChunk, refuses_unknown=source.refuses_unknown)
     if source.name == "builtin":
         path = scratch / "builtin.jsonl"
         yield from _cut_chunk(
-            InputChunk("jsonl", str(path), 0, None, get_file_size(path)),
+            make_chunk("jsonl", str(path), 0, None, get_file_size(path)),
             get_file_size(path),
             chunk_bytes,
         )
     for path, file_bytes, _ in source.files:
         if source.name.startswith("tfds:"):
             directory, split, start, stop = json.loads(path)
-            yield InputChunk(
+            yield make_chunk(
                 f"tfds:{split}", directory, start, stop, file_bytes, source.field, pairs
             )
             continue
         file_format = choose_reader(path, source.document, source.file_format)
-        chunk = InputChunk(
+        chunk = make_chunk(
             file_format,
             path,
             0,

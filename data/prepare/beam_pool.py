@@ -89,8 +89,12 @@ class BeamPool(contextlib.AbstractContextManager):
         thresholds: Sequence[int],
         parts: pathlib.Path,
         cleaning: pathlib.Path | None = None,
+        families: None = None,
     ) -> Iterator[tuple[Job, JobReport]]:
-        """Yield (job, its report) in order, after its files are written, as the local pool does."""
+        """Yield (job, its report) in order, after its files are written, as the local pool does.
+
+        families: refused before (data/prepare/families.py).
+        """
         dtype = choose_token_dtype(load_vocabulary(vocabulary))
         task = _EncodeTask(vocabulary, tuple(thresholds), dtype, parts, cleaning)
         return self._run_task(task, jobs, total, "encoding")

@@ -23,30 +23,35 @@ import operator
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
 
 from data.corpus import builtin, sources
 from data.corpus.paths import is_remote
-from data.corpus.readers import find_line_number
 from data.members import call_later
-from data.prepare.full_disk import explain_full_disk
+from data.prepare.families import (
+    check_families,
+    check_members,
+    identify_clusters,
+    write_families,
+)
+from data.prepare.field_values import check_fields, list_more_fields
 from data.prepare.held_out import HASHED
-from data.prepare.job_report import NUM_HASHES, JobReport
+from data.prepare.job_report import NUM_HASHES, JobReport, format_notes, rank_characters
 from data.prepare.local_pool import LocalPool, count_cores
+from data.prepare.parts import PartStores, check_followed
 from data.prepare.request import SPARSE_OPTIONS, PrepareRequest
-from data.prepare.resume import open_resume_folder
+from data.prepare.resume import explain_full_disk, open_existing, open_resume_folder
 from data.prepare.store_builder import StoreBuilder
-from data.source import MANIFEST_FILE, SPLITS
+from data.source import SPLITS
 from data.store import atomic, generations
 from data.store.reader import Store
 from data.store.writer import StoreWriter
 from data.vocabulary.base import identify_encoding
 from data.vocabulary.load import Vocabulary, read_vocabulary
 
-check_fields = call_later("data.prepare.cleaning_pass:check_fields")
 identify_test_sets = call_later("data.prepare.cleaning_pass:identify_test_sets")
 CleaningPass = call_later("data.prepare.cleaning_pass:CleaningPass")
 
@@ -55,7 +60,6 @@ JOB_BYTES = 4 << 20  # bytes of text in a job
 MIN_PARALLEL_BYTES = (
     2 << 20
 )  # bytes of text below which starting processes takes longer than the jobs
-MAX_UNKNOWN = 1000  # characters that a manifest lists
 IGNORED_FILES = "files of other kinds in the folders"
 
 
@@ -78,6 +82,7 @@ def prepare_store(
     *,
     workers: int | None = None,
     overwrite: bool = False,
+    follow: bool = False,
     job_bytes: int = JOB_BYTES,
     report_progress: Callable[[str], None] = lambda line: None,
     console: Console | None = None,
@@ -89,6 +94,7 @@ def prepare_store(
 
     Args:
       workers: number of processes; default: one a core, or this process alone for little text.
+      follow: whether to publish parts of the store while the rest is read (data/prepare/parts.py).
       job_bytes: bytes of a job.
       beam_runner: makes a pool of Apache Beam workers (data/prepare/beam_runner.py), which replaces
         the local processes.
@@ -98,16 +104,15 @@ def prepare_store(
       FileExistsError: if there is something else at `output`.
       OSError: if the disk is full.
     """
-    request.check()
+    check_request(request, follow, beam_runner is not None)
     output = generations.resolve_output(pathlib.Path(output).absolute())
     resolved = resolve_sources(request)
     check_separate(resolved, len(request.sources))
-    released = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
-    if released is not None and released.reading_note:
-        report_progress(released.reading_note)
+    released = _read_released(request, report_progress)
     origin = _describe_origin(request, resolved, released)
-    if (existing := _open_existing(output, origin, overwrite)) is not None:
+    if (existing := open_existing(output, origin, overwrite)) is not None:
         return PreparedStore(existing, existed=True)
+    parts = PartStores(output, origin, overwrite, report_progress) if follow else None
     total = sum(source.size for source in resolved)
     workers = choose_workers(workers, total, total // job_bytes + len(resolved))
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -128,25 +133,44 @@ def prepare_store(
         if request.cleaning:
             places = pool.scratch / "cleaning", folder / "columns"
             builder.cleaning = CleaningPass(request.cleaning, *places, len(request.sources))
-        seconds = _write_store(builder, released, origin)
+        seconds = _write_store(builder, released, origin, parts)
         generations.publish_generation(folder / "store", output, folder)
     return PreparedStore(Store.open(output), existed=False, seconds=seconds)
+
+
+def check_request(request: PrepareRequest, follow: bool, on_beam: bool) -> None:
+    """Raise ValueError for a request that is not valid, or cannot be followed or run on Beam."""
+    request.check()
+    check_families(request, on_beam)
+    if follow:
+        check_followed(request, on_beam)
+
+
+def _read_released(
+    request: PrepareRequest, report_progress: Callable[[str], None]
+) -> Vocabulary | None:
+    """Return the finished vocabulary of a request, if it has one, and report how it was read."""
+    if request.vocabulary is None:
+        return None
+    released = read_vocabulary(request.vocabulary)
+    if released.reading_note:
+        report_progress(released.reading_note)
+    return released
 
 
 def resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
     """Return the sources of a request with their files."""
     reading = request.document, request.field, request.file_format
-    more_fields = request.cleaning.list_fields() if request.cleaning else ()
     resolved = [
         dataclasses.replace(
             sources.resolve_source(name, *reading),
             skips_bad=request.on_bad_record == "skip",
-            more_fields=more_fields,
+            more_fields=list_more_fields(request),
+            refuses_unknown=request.on_unknown == "refuse",
         )
         for name in request.list_sources()
     ]
-    if request.cleaning:
-        check_fields(request.cleaning, resolved)
+    check_fields(request, resolved)
     return resolved
 
 
@@ -183,6 +207,7 @@ def _describe_origin(
     if request.cleaning:
         options["cleaning"] = request.cleaning.describe()
         inputs += identify_test_sets(request.cleaning)
+    inputs += identify_clusters(request)
     for field in dataclasses.fields(request):
         if field.name in SPARSE_OPTIONS and options[field.name] == field.default:
             del options[field.name]
@@ -190,7 +215,10 @@ def _describe_origin(
 
 
 def _write_store(
-    builder: StoreBuilder, released: Vocabulary | None, origin: dict[str, Any]
+    builder: StoreBuilder,
+    released: Vocabulary | None,
+    origin: dict[str, Any],
+    parts: PartStores | None,
 ) -> float:
     """Write the store to the scratch folder and return the seconds that encoding took."""
     resolved, pool = builder.resolved, builder.pool
@@ -199,17 +227,45 @@ def _write_store(
         builder.report_step("collecting the built-in corpus from this Python's standard library")
         noted.update(builtin.write_builtin(pool.scratch / "builtin.jsonl"))
         builder.total_bytes += sources.get_file_size(pool.scratch / "builtin.jsonl")
+    builder.families = write_families(builder.request, pool.scratch / "families")
     builder.find_drops(builder.first_threshold)
     vocabulary, sampled_bytes = builder.make_vocabulary(released)
     start = time.monotonic()
-    writer, report, threshold = builder.encode_documents(vocabulary)
+    entries = origin | {"sampled_bytes": sampled_bytes}
+    finish = functools.partial(_finish_store, builder, noted, entries)
+    publish = parts and functools.partial(parts.publish_if_due, finish=finish)
+    encoded = builder.encode_documents(vocabulary, publish)
     seconds = time.monotonic() - start
+    check_members(builder.request, builder.families)
+    finish(*encoded)
+    if parts:
+        parts.report_none()
+    return seconds
+
+
+def _finish_store(
+    builder: StoreBuilder,
+    noted: collections.Counter[str],
+    entries: dict[str, Any],
+    writer: StoreWriter,
+    report: JobReport,
+    threshold: int,
+    **more: Any,
+) -> None:
+    """Finish the store of what was read until now.
+
+    Args:
+      noted: counts of what was left out before it was read.
+      entries: of the manifest, which do not depend on what was read.
+      threshold: hash below which documents are held out.
+      more: entries of the manifest, of this store alone.
+    """
     writer.finish(
         # Sources for validation have no rate.
         builder.request.compute_rates(_count_training_tokens(builder.request, writer))
         + [0.0] * len(builder.request.validation or ()),
-        **origin,
-        sampled_bytes=sampled_bytes,
+        **entries,
+        **more,
         held_out={"below": threshold, "of": NUM_HASHES, "by": HASHED}
         | ({"files": list(validation)} if (validation := builder.request.validation) else {}),
         totals=dict(report.totals),
@@ -219,11 +275,10 @@ def _write_store(
             split: {unit: report.sizes[f"{split} {unit}"] for unit in ("bytes", "words")}
             for split in SPLITS
         },
-        **({"unknown_characters": unknown} if (unknown := _rank_characters(report)) else {}),
+        **({"unknown_characters": unknown} if (unknown := rank_characters(report)) else {}),
         **({"dropped": builder.cleaning.describe_list(report)} if builder.cleaning else {}),
-        noted=_format_notes(report, noted),
+        noted=format_notes(report, noted),
     )
-    return seconds
 
 
 def _list_source_counts(builder: StoreBuilder, writer: StoreWriter) -> list[dict[str, int]]:
@@ -237,12 +292,6 @@ def _list_source_counts(builder: StoreBuilder, writer: StoreWriter) -> list[dict
         | dict(counts)
         for source, counts in zip(writer.sources, builder.counts)
     ]
-
-
-def _rank_characters(report: JobReport) -> dict[str, int]:
-    """Return {character that the vocabulary does not know: number}, the most frequent first."""
-    ranked = sorted(report.unknown.items(), key=lambda item: (-item[1], item[0]))
-    return dict(ranked[:MAX_UNKNOWN])
 
 
 def choose_workers(workers: int | None, total: int, jobs: int) -> int:
@@ -263,44 +312,6 @@ def choose_workers(workers: int | None, total: int, jobs: int) -> int:
     return min(workers, max(jobs, count_cores()))
 
 
-def _open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool) -> Store | None:
-    """Return the store at `output`, or None if there is none or it will be overwritten.
-
-    Args:
-      origin: the request and the identities of its inputs, as a manifest records them.
-    """
-    if overwrite or not (output / MANIFEST_FILE).exists():
-        generations.read_replaced(output)
-        return None
-    store = Store.open(output)
-    differ = [
-        f"{key}: {recorded.get(key)!r} in the store, {requested.get(key)!r} requested"
-        for recorded, requested in _pair_descriptions(store.manifest, origin)
-        for key in (*requested, *(SPARSE_OPTIONS - requested.keys()))
-        if recorded.get(key) != requested.get(key)
-    ]
-    if differ:
-        raise FileExistsError(
-            f"{output} is a store of other options or inputs ({'; '.join(differ)}); "
-            "--overwrite replaces it"
-        )
-    return store
-
-
-def _pair_descriptions(
-    manifest: dict[str, Any], origin: dict[str, Any]
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield (recorded, requested) descriptions: the request's and each input's.
-
-    The digest of an encoder is left out where an older manifest did not record it.
-    """
-    yield manifest.get("request", {}), origin["request"]
-    recorded = {entry["name"]: entry for entry in manifest.get("inputs", ())}
-    for entry in origin["inputs"]:
-        before = recorded.get(entry["name"], {})
-        yield before, {key: entry[key] for key in entry if key in before or key != "encoder_digest"}
-
-
 def _count_training_tokens(request: PrepareRequest, writer: StoreWriter) -> list[int]:
     """Return the number of training tokens of each source.
 
@@ -317,20 +328,3 @@ def _count_training_tokens(request: PrepareRequest, writer: StoreWriter) -> list
             reason = "all of its documents are held out" if heldout else "there is no text in it"
             raise ValueError(f"{source['name']} has nothing to train on: {reason}")
     return sizes
-
-
-def _format_notes(report: JobReport, noted: collections.Counter) -> dict[str, dict[str, Any]]:
-    """Return {reason: count and first place} of what was skipped or repaired."""
-    places = {reason: _locate_first(*first) for reason, first in report.first.items()}
-    counts = {reason: count for reason, count in (noted + report.noted).items() if count}
-    return {
-        reason: {"count": count} | places.get(reason, {})
-        for reason, count in sorted(counts.items())
-    }
-
-
-def _locate_first(path: str, start: int, line: int) -> dict[str, str]:
-    """Return the place of a document, or {} if its file was temporary."""
-    if pathlib.PurePath(path).parts[-2:] == ("scratch", "builtin.jsonl"):
-        return {}
-    return {"first": f"{path}, {find_line_number(path, start, line)}"}

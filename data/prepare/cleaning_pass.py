@@ -27,8 +27,6 @@ from data.cleaning.contamination import read_test_runs, save_runs
 from data.cleaning.duplicates import choose_remaining, group_documents
 from data.cleaning.settings import COPY, HELD_OUT, NEAR_COPY, CleaningSettings
 from data.corpus import sources
-from data.corpus.paths import DATASETS
-from data.corpus.readers import TABLE_READERS
 from data.prepare.cleaning import (
     DROP_COLUMNS,
     NOTE,
@@ -45,7 +43,6 @@ from data.store.writer import StoreWriter
 
 LIST_FOLDER, LIST_FILE = "dropped", "documents.jsonl"  # of a generation of the store
 LINES = 10_000  # lines of the list that are in memory
-FIRST_RECORDS = 1_000  # records in which a field is looked for before the corpus is read
 
 
 @dataclasses.dataclass
@@ -261,47 +258,6 @@ def identify_test_sets(settings: CleaningSettings) -> list[dict[str, Any]]:
                 entry = {"name": f"--decontaminate {name}", "bytes": file.tell(), "digest": digest}
             entries.append(entry)
     return entries
-
-
-def check_fields(settings: CleaningSettings, resolved: Sequence[sources.ResolvedSource]) -> None:
-    """Raise ValueError for sources without fields, or a field that no first records have.
-
-    The files of the Hub are not on this machine, so their fields are not checked.
-    """
-    names = settings.list_fields()
-    missing = set(names)
-    for source in resolved if names else ():
-        if source.name.startswith(DATASETS):
-            return
-        if source.name == "builtin" or source.name.startswith("tfds:"):
-            raise ValueError(_explain_fields(settings, source.name))
-        for path, *_ in source.files[:1]:
-            chunk = next(sources.split_source(source, max(source.size, 1), pathlib.Path()))
-            if chunk.file_format not in TABLE_READERS and not chunk.file_format.endswith("jsonl"):
-                raise ValueError(_explain_fields(settings, path))
-            for i, document in enumerate(sources.read_chunk(chunk)):
-                has = document.values or (None,) * len(names)
-                missing -= {name for name, value in zip(names, has) if value is not None}
-                if not missing or i >= FIRST_RECORDS:
-                    break
-    if missing:
-        name = next(name for name in names if name in missing)
-        raise ValueError(
-            f"no field {name!r} in the first records of {' '.join(one.name for one in resolved)}; "
-            "--keep-where, --drop-where and --count-values name a field, or a path such as a.b"
-        )
-
-
-def _explain_fields(settings: CleaningSettings, name: str) -> str:
-    """Return the error for a source whose documents have no fields."""
-    asked = {
-        "--keep-where": settings.keep_where,
-        "--drop-where": settings.drop_where,
-        "--count-values": settings.count_values,
-    }
-    flag = next(flag for flag, names in asked.items() if names)
-    forms = ".jsonl, .csv, .parquet and .arrow files have some"
-    return f"{flag} reads fields of records, and {name} has none; {forms}"
 
 
 def _name_file(chunk: sources.InputChunk) -> str:

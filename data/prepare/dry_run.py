@@ -19,10 +19,11 @@ import numpy as np
 from data.corpus import builtin, readers, sources
 from data.corpus.byte_files import PACKED
 from data.corpus.paths import DATASETS
+from data.prepare.batches import BatchDocument, encode_batch
 from data.prepare.build import check_separate, choose_workers, resolve_sources
 from data.prepare.fertility import compute_fertility, format_fertility
 from data.prepare.job_report import JobReport
-from data.prepare.jobs import BATCH_BYTES, Job, encode_batch, read_documents
+from data.prepare.jobs import BATCH_BYTES, Job, read_documents
 from data.prepare.request import PrepareRequest
 from data.source import SPLITS
 from data.store.manifest import BLOCK_BYTES, OFFSET_DTYPE
@@ -35,7 +36,7 @@ RANGE_BYTES = 1 << 16  # of a range of a file that can be cut
 PART_BYTES = 1 << 20  # of text that is read of any other file
 MAX_RANGES = 4096  # of a source, of which some are read
 
-Documents = list[tuple[bytes, sources.InputChunk, int]]
+Documents = list[BatchDocument]
 
 
 class SourceEstimate(NamedTuple):
@@ -150,7 +151,7 @@ def read_sample(
         np.zeros(1, np.int64).tofile(progress)
         for document in read_documents(Job(0, 0, (piece,), progress), JobReport()):
             documents.append(document)
-            read += len(document[0])
+            read += len(document.raw)
             if read >= PART_BYTES:
                 sampled += int(np.fromfile(progress, np.int64)[0])
                 break
@@ -182,13 +183,13 @@ def list_ranges(
 def train_on_sample(request: PrepareRequest, samples: list[Documents]) -> Vocabulary:
     """Return the vocabulary that a request trains, of the sample of the sources for training."""
     training = samples[: len(request.sources)]
-    sizes = [sum(len(raw) for raw, _, _ in documents) for documents in training]
+    sizes = [sum(len(one.raw) for one in documents) for documents in training]
     limits = [request.sample_size * share for share in request.compute_rates(sizes)]
     texts = []
     for documents, limit in zip(training, limits):
-        ends = np.cumsum([len(raw) for raw, _, _ in documents])
+        ends = np.cumsum([len(one.raw) for one in documents])
         whole = int(np.searchsorted(ends, limit, "right"))
-        texts += [raw.replace(b"\0", b"\n").decode() for raw, _, _ in documents[: max(whole, 1)]]
+        texts += [one.raw.replace(b"\0", b"\n").decode() for one in documents[: max(whole, 1)]]
     return train_vocabulary(
         texts,
         request.vocab_size,
@@ -205,7 +206,7 @@ def count_documents(documents: Documents, vocabulary: Vocabulary) -> collections
     report, batch, size = JobReport(), [], 0
     for number, document in enumerate(documents, 1):
         batch.append(document)
-        size += len(document[0])
+        size += len(document.raw)
         if size >= BATCH_BYTES or number == len(documents):
             collections.deque(encode_batch(batch, vocabulary, 0, report), 0)
             batch, size = [], 0

@@ -9,6 +9,7 @@ from typing import IO, Any, Self
 import numpy as np
 
 from data.corpus import sources
+from data.corpus.readers import find_line_number
 from data.store.manifest import OFFSET_DTYPE, SPLIT_FILES
 
 DROP_DTYPE = np.dtype("<i8")
@@ -60,6 +61,7 @@ class JobFiles:
             file.close()
 
 
+MAX_UNKNOWN = 1000  # characters that a manifest lists
 NUM_HASHES = 1 << 64  # number of different hashes of a text
 
 
@@ -119,3 +121,26 @@ class JobReport:
         counted = {name: collections.Counter(fields.pop(name)) for name in names}
         first = {reason: tuple(place) for reason, place in fields.pop("first").items()}
         return cls(**counted, first=first, **fields)
+
+
+def rank_characters(report: JobReport) -> dict[str, int]:
+    """Return {character that the vocabulary does not know: number}, the most frequent first."""
+    ranked = sorted(report.unknown.items(), key=lambda item: (-item[1], item[0]))
+    return dict(ranked[:MAX_UNKNOWN])
+
+
+def format_notes(report: JobReport, noted: collections.Counter) -> dict[str, dict[str, Any]]:
+    """Return {reason: count and first place} of what was skipped or repaired."""
+    places = {reason: _locate_first(*first) for reason, first in report.first.items()}
+    counts = {reason: count for reason, count in (noted + report.noted).items() if count}
+    return {
+        reason: {"count": count} | places.get(reason, {})
+        for reason, count in sorted(counts.items())
+    }
+
+
+def _locate_first(path: str, start: int, line: int) -> dict[str, str]:
+    """Return the place of a document, or {} if its file was temporary."""
+    if pathlib.PurePath(path).parts[-2:] == ("scratch", "builtin.jsonl"):
+        return {}
+    return {"first": f"{path}, {find_line_number(path, start, line)}"}

@@ -6,7 +6,6 @@ Beam (data/prepare/beam_pool.py), does not matter. Memory is bounded by a batch 
 and lengths go to three files a split, which data/prepare/build.py joins in the order of the jobs.
 """
 
-import collections
 import dataclasses
 import functools
 import pathlib
@@ -19,18 +18,14 @@ from data.corpus import sources
 from data.corpus.readers import BAD_RECORDS
 from data.corpus.record_texts import FIELD_SEPARATOR, NUL_BYTES
 from data.corpus.sentences import (
-    DOCUMENT_SEPARATOR,
     WHITESPACE,
     cut_span,
-    find_pair_spans,
-    find_sentence_spans,
 )
 from data.members import call_later
-from data.prepare.articles import WITHOUT_FIELD, encode_articles
-from data.prepare.held_out import hash_document, hash_text
-from data.prepare.job_report import NUM_HASHES, JobFiles, JobReport
+from data.prepare.batches import BatchDocument, encode_batch
+from data.prepare.held_out import hash_text
+from data.prepare.job_report import JobFiles, JobReport
 from data.prepare.resume import find_report, find_sample, save_report, save_sample
-from data.source import SPLITS
 from data.store.writer import choose_token_dtype
 from data.vocabulary.load import Vocabulary, load_vocabulary
 from data.vocabulary.released import HIDDEN_MARK
@@ -44,13 +39,9 @@ BATCH_BYTES = 1 << 20  # bytes of text that are split and encoded at once
 SAMPLE_BYTES = 2048  # bytes of a unit of text that is sampled to train a vocabulary
 
 EMPTY_DOCUMENTS = "empty documents"
-TOKENLESS_DOCUMENTS = "documents of which the vocabulary makes no token"
-TOKENLESS_PAIRS = "pairs of which the vocabulary makes no token on one side"
 RESERVED_CHARACTER = "documents with U+FDD0, which no text may hold (replaced by U+FFFD)"
 RESERVED_MARK = RESERVED_CHARACTER.replace("FDD0", "FDD1")
 RESERVED = {SENTENCE_BREAK.encode(): RESERVED_CHARACTER, HIDDEN_MARK.encode(): RESERVED_MARK}
-CUT_SENTENCES = "sentences cut because they were longer than 8192 bytes"
-TOKENLESS_SENTENCES = "sentences of which the vocabulary makes no token"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +89,8 @@ class JobDocument(NamedTuple):
 
 # (folder of the settings and decisions of `prepare`, job) -> what drops documents of the job
 open_cleaner = call_later("data.prepare.cleaning:open_cleaner")
+# folder that `write_families` wrote -> `data.prepare.families.Families`
+open_families = call_later("data.prepare.families:open_families")
 
 
 def sample_job(
@@ -116,7 +109,7 @@ def sample_job(
     if (saved := find_sample(job.chunks, threshold)) is not None:
         return saved
     cleaner = None if cleaning is None else open_cleaner(cleaning, job)
-    for raw, piece, _ in read_documents(job, report, cleaner):
+    for raw, piece, *_ in read_documents(job, report, cleaner):
         if piece.article_fields:
             raw = raw.replace(FIELD_SEPARATOR, b"\n")
         for start, end in cut_span(raw, 0, len(raw), SAMPLE_BYTES):
@@ -133,6 +126,7 @@ def encode_job(
     thresholds: Sequence[int],
     folder: pathlib.Path,
     cleaning: pathlib.Path | None = None,
+    families: pathlib.Path | None = None,
 ) -> JobReport:
     """Encode the documents of a job and write their ids to files.
 
@@ -140,6 +134,7 @@ def encode_job(
       thresholds: for each source, the hash below which a document is held out.
       cleaning: folder that says which documents are dropped, which are then listed in a file of the
         job; None: none are.
+      families: folder that says which are held out together; None: those of one text.
     """
     if (saved := find_report(job.chunks, folder, job.index)) is not None:
         return saved
@@ -148,7 +143,7 @@ def encode_job(
     with JobFiles(
         folder, job.index, choose_token_dtype(_load_vocabulary_once(vocabulary))
     ) as files:
-        for batch in encode_batches(job, vocabulary, thresholds, report, cleaner):
+        for batch in encode_batches(job, vocabulary, thresholds, report, cleaner, families):
             files.write_documents(*batch)
             if cleaner is not None:
                 files.write_drops(cleaner.take_drops())
@@ -164,37 +159,38 @@ def encode_batches(
     thresholds: Sequence[int],
     report: JobReport,
     cleaner: Any = None,
+    families: pathlib.Path | None = None,
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """Encode the documents of a job in batches, and fill `report`.
 
     Args:
       cleaner: a `data.prepare.cleaning.JobCleaner`, or None.
+      families: as for `encode_job`.
 
     Yields:
       (split, ids, tokens of each document, tokens of each sentence) of some documents.
     """
     loaded, batch, size = _load_vocabulary_once(vocabulary), [], 0
-    threshold = thresholds[job.source]
+    hold = thresholds[job.source], report, None if families is None else open_families(families)
     for document in read_documents(job, report, cleaner):
         batch.append(document)
-        size += len(document[0])
+        size += len(document.raw)
         if size >= BATCH_BYTES:
-            yield from encode_batch(batch, loaded, threshold, report)
+            yield from encode_batch(batch, loaded, *hold)
             batch, size = [], 0
     if batch:
-        yield from encode_batch(batch, loaded, threshold, report)
+        yield from encode_batch(batch, loaded, *hold)
 
 
-def read_documents(
-    job: Job, report: JobReport, cleaner: Any = None
-) -> Iterator[tuple[bytes, sources.InputChunk, int]]:
-    """Yield (clean text, chunk, line) of the documents of a job that are not empty or dropped.
+def read_documents(job: Job, report: JobReport, cleaner: Any = None) -> Iterator[BatchDocument]:
+    """Yield the documents of a job that are not empty or dropped.
 
     They are counted in `report`, as in `read_all`.
     """
     documents = read_all(job, report)
     for document in documents if cleaner is None else cleaner.drop_documents(documents, report):
-        yield document[:3]
+        family = document.values[-1] if document.values else None
+        yield BatchDocument(document.raw, document.piece, document.line, family)
 
 
 def read_all(job: Job, report: JobReport) -> Iterator[JobDocument]:
@@ -237,101 +233,6 @@ def _clean_text(raw: bytes, piece: sources.InputChunk, line: int, report: JobRep
             report.add_note(reason, piece, line)
             raw = raw.replace(reserved, "\ufffd".encode())
     return raw if fields else raw.strip(WHITESPACE)
-
-
-def encode_batch(
-    batch: list[tuple[bytes, sources.InputChunk, int]],
-    vocabulary: Vocabulary,
-    threshold: int,
-    report: JobReport,
-) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
-    """Encode a batch of documents; yields what `encode_batches` does.
-
-    The sentences of a pair are its two sides; a pair with a side without tokens is skipped. Those
-    of an article are its fields.
-    """
-    pairs, fields = batch[0][1].has_pairs, batch[0][1].article_fields
-    raws = [raw for raw, _, _ in batch]
-    sizes = np.fromiter(map(len, raws), np.int64, len(raws)) + len(DOCUMENT_SEPARATOR)
-    text, begins = DOCUMENT_SEPARATOR.join(raws), np.cumsum(sizes) - sizes
-    if fields:
-        ids, lengths, first, missing_DF = encode_articles(text, begins, vocabulary, fields)
-        cut_starts = np.zeros(0, np.int64)
-        for i, field in np.argwhere(missing_DF):
-            report.add_note(WITHOUT_FIELD.format(fields[field]), *batch[i][1:])
-    else:
-        ids, lengths, first, cut_starts = _encode_sentences(text, begins, vocabulary, pairs)
-    documents, is_unknown = np.add.reduceat(lengths, first), ids == vocabulary.unk
-    hashes = np.array([hash_document(raw) for raw in raws], np.uint64)
-    has_tokens = (np.minimum if pairs else np.add).reduceat(lengths, first) > 0
-    for i in np.flatnonzero(~has_tokens):
-        report.add_note(TOKENLESS_PAIRS if pairs else TOKENLESS_DOCUMENTS, *batch[i][1:])
-    for owner in np.searchsorted(begins, cut_starts, "right") - 1:
-        report.add_note(CUT_SENTENCES, *batch[owner][1:])
-    if not pairs:
-        _note_tokenless_sentences(batch, lengths, documents, first, report)
-    report.totals += collections.Counter(
-        {
-            "tokens": len(ids),
-            "sentences": int((lengths > 0).sum()),
-            "kept": int(has_tokens.sum()),
-            "unknown": int(is_unknown.sum()),
-        }
-    )
-    for i in np.unique(np.searchsorted(np.cumsum(documents), np.flatnonzero(is_unknown), "right")):
-        report.unknown += vocabulary.find_unknown_characters(raws[i].decode())
-    if has_tokens.any():
-        report.least = min(report.least, int(hashes[has_tokens].min()))
-        report.most = max(report.most, int(hashes[has_tokens].max()))
-    heldout = np.ones(len(hashes), np.bool_)
-    if threshold < NUM_HASHES:
-        heldout = hashes < np.uint64(threshold)
-    owner = np.repeat(np.arange(len(raws)), np.diff(first, append=len(lengths)))
-    for split, in_split in zip(SPLITS, (~heldout & has_tokens, heldout & has_tokens)):
-        report.add_sizes(split, [raws[i] for i in np.flatnonzero(in_split)])
-        if in_split.all():
-            yield split, ids, documents, lengths[lengths > 0]
-        elif in_split.any():
-            mask = in_split[owner]
-            yield (
-                split,
-                ids[np.repeat(mask, lengths)],
-                documents[in_split],
-                lengths[mask & (lengths > 0)],
-            )
-
-
-def _encode_sentences(
-    text: bytes, begins: np.ndarray, vocabulary: Vocabulary, pairs: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Encode the sentences or sides of documents that begin at the offsets `begins`.
-
-    Returns:
-      The ids, the ids of each sentence, the first sentence of each document, and the offsets at
-      which sentences are cut for their length.
-    """
-    starts, ends, cut_starts = (find_pair_spans if pairs else find_sentence_spans)(text, begins)
-    first = np.searchsorted(starts, begins)
-    if vocabulary.keeps_spaces and not pairs:
-        # The spaces between two sentences belong to the second one.
-        inner = np.delete(np.arange(len(starts)), first)
-        starts[inner] = ends[inner - 1]
-    return *vocabulary.encode_spans(text, starts, ends, first), first, cut_starts
-
-
-def _note_tokenless_sentences(
-    batch: list[tuple[bytes, sources.InputChunk, int]],
-    lengths: np.ndarray,
-    documents: np.ndarray,
-    first: np.ndarray,
-    report: JobReport,
-) -> None:
-    """Count the sentences without tokens in documents with tokens."""
-    tokenless = np.flatnonzero(lengths == 0)
-    if len(tokenless):
-        owners = np.searchsorted(first, tokenless, "right") - 1
-        for owner in owners[documents[owners] > 0]:
-            report.add_note(TOKENLESS_SENTENCES, *batch[owner][1:])
 
 
 @functools.lru_cache(maxsize=1)

@@ -109,6 +109,7 @@ class LocalPool(contextlib.AbstractContextManager):
         thresholds: Sequence[int],
         parts: pathlib.Path,
         cleaning: pathlib.Path | None = None,
+        families: pathlib.Path | None = None,
     ) -> Iterator[tuple[Job, JobReport]]:
         """Yield (job, result of `encode_job`) in order, after the job's files are written.
 
@@ -117,6 +118,7 @@ class LocalPool(contextlib.AbstractContextManager):
           total: bytes of all jobs.
           thresholds: for each source, the hash below which a document is held out.
           cleaning: folder that says which documents are dropped; None: none are.
+          families: folder that says which are held out together; None: those of one text.
         """
         function = functools.partial(
             encode_job,
@@ -124,6 +126,7 @@ class LocalPool(contextlib.AbstractContextManager):
             thresholds=thresholds,
             folder=parts,
             cleaning=cleaning,
+            families=families,
         )
         return self.run_jobs(function, jobs, "encoding", total)
 

@@ -20,6 +20,7 @@ SPARSE_OPTIONS = frozenset(
     {
         *("validation", "file_format", "on_bad_record"),
         *("character_coverage", "byte_fallback", "split_digits", "cleaning"),
+        *("held_out_by", "clusters", "on_unknown"),
     }
 )
 
@@ -43,12 +44,17 @@ class PrepareRequest:
       held_out: share of the documents in the held-out split; 0 for none.
       validation: SOURCEs whose documents are the held-out split, instead of a share of `sources`;
         None: there are none.
+      held_out_by: field of the records; those with the same value are held out together; None: the
+        text of a document decides.
+      clusters: file that says which of these values are one family; None: each is its own.
       document: how a file is divided into documents; see data/corpus/sources.py.
       field: name of the field with the text, or the names, separated by commas, of the two fields
         of a pair or of the fields of an article.
       file_format: format of all files of the sources; None: the ends of their names decide.
       on_bad_record: `skip` leaves out lines of files that are no record, and counts them;
         None: such lines are errors.
+      on_unknown: `refuse` makes a character without an id an error; None: it becomes the unknown
+        token, and is counted.
       rates: mixture rate of each source; None: by `temperature`.
       temperature: a source is sampled in proportion to its training tokens to this power: 1 is in
         proportion to the tokens, 0 is uniform. Multilingual BERT used 0.7 (Devlin et al. 2018,
@@ -68,10 +74,13 @@ class PrepareRequest:
     sample_size: int = 10_000_000
     held_out: float = 0.01
     validation: tuple[str, ...] | None = None
+    held_out_by: str | None = None
+    clusters: str | None = None
     document: str = "file"
     field: str = "text"
     file_format: str | None = None
     on_bad_record: str | None = None
+    on_unknown: str | None = None
     rates: tuple[float, ...] | None = None
     temperature: float = 1.0
     cleaning: "CleaningSettings | None" = None
@@ -124,6 +133,12 @@ class PrepareRequest:
                 )
         if self.on_bad_record not in (None, "skip"):
             raise ValueError(f"--on-bad-record {self.on_bad_record}: refuse or skip")
+        if self.on_unknown not in (None, "refuse"):
+            raise ValueError(f"--on-unknown {self.on_unknown}: refuse or count")
+        if self.held_out_by is not None and not self.held_out:
+            raise ValueError(
+                f"--held-out-by {self.held_out_by} with --held-out 0, which holds nothing out"
+            )
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
         if self.vocabulary is None:

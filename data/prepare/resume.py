@@ -1,11 +1,13 @@
-"""Go on with a `prepare` of files of the Hub that was killed: no file is downloaded again in vain.
+"""What `prepare` leaves: the store, the results of a killed process, and nothing on a full disk.
 
-Until the store is whole, the trained vocabulary and the results of each finished job of such files
-are in a folder beside it, whose name has a digest of all on which they depend.
+No file of the Hub is downloaded again in vain: until the store is whole, the trained vocabulary and
+the results of each finished job of such files are in a folder beside it, whose name has a digest of
+all on which they depend.
 """
 
 import contextlib
 import dataclasses
+import errno
 import json
 import pathlib
 import shutil
@@ -15,11 +17,17 @@ from typing import Any
 from data.corpus.sources import InputChunk
 from data.prepare.held_out import hash_text
 from data.prepare.job_report import JobReport
+from data.prepare.request import SPARSE_OPTIONS
+from data.source import MANIFEST_FILE
+from data.store import generations
 from data.store.atomic import write_atomically
 from data.store.manifest import STORE_VERSION
+from data.store.reader import Store
 from data.vocabulary.load import Vocabulary, load_vocabulary
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
 ORIGIN_FILE, DOWNLOADS_FOLDER, VOCABULARY_FOLDER = "origin.json", "downloads", "vocabulary"
+PART = "part"  # entry of the manifest of a part (data/prepare/parts.py): its number
 TRAINED_FILE = "trained.json"  # written after the vocabulary
 
 Sample = tuple[list[tuple[int, str]], JobReport]  # the result of `sample_job`
@@ -48,6 +56,78 @@ def open_resume_folder(
     (folder / DOWNLOADS_FOLDER).mkdir()
     yield folder
     shutil.rmtree(folder)
+
+
+# ---- a full disk -------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def explain_full_disk(
+    output: pathlib.Path, text_bytes: int, resumes: bool = False
+) -> Iterator[None]:
+    """Raise an error of a full disk within the block with the free space and the remedy.
+
+    Args:
+      output: folder of the store; its scratch folder, next to it, is removed by then.
+      text_bytes: bytes of the sources' files; 0 if they are not known.
+      resumes: whether the results so far stay for the next run.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL or error.filename != str(output):
+            raise
+        free = shutil.disk_usage(output.parent).free
+        text = f" of {text_bytes:,} bytes of text" if text_bytes else ""
+        left = "The same command goes on there" if resumes else "Nothing of it is left there"
+        raise OSError(
+            f"{output}: {error.strerror}: a store{text} needs more than the {free:,} bytes that "
+            f"are free in {output.parent}. {left}, and a store that was there is unchanged. Remove "
+            "other files, or name another --output"
+        ) from error
+
+
+# ---- the store ---------------------------------------------------------------
+
+
+def open_existing(output: pathlib.Path, origin: dict[str, Any], overwrite: bool) -> Store | None:
+    """Return the store at `output`, or None if there is none or it will be overwritten.
+
+    Args:
+      origin: the request and the identities of its inputs, as a manifest records them; of a part,
+        also its number.
+    """
+    if overwrite or not (output / MANIFEST_FILE).exists():
+        generations.read_replaced(output)
+        return None
+    store = Store.open(output)
+    differ = [
+        f"{key}: {recorded.get(key)!r} in the store, {requested.get(key)!r} requested"
+        for recorded, requested in _pair_descriptions(store.manifest, origin)
+        for key in (*requested, *(SPARSE_OPTIONS - requested.keys()))
+        if recorded.get(key) != requested.get(key)
+    ]
+    if differ:
+        raise FileExistsError(
+            f"{output} is a store of other options or inputs ({'; '.join(differ)}); "
+            "--overwrite replaces it"
+        )
+    return store
+
+
+def _pair_descriptions(
+    manifest: dict[str, Any], origin: dict[str, Any]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield (recorded, requested) descriptions: the request's and each input's.
+
+    The digest of an encoder is left out where an older manifest did not record it.
+    """
+    yield manifest.get("request", {}), origin["request"]
+    yield ({PART: described.get(PART, "none")} for described in (manifest, origin))
+    recorded = {entry["name"]: entry for entry in manifest.get("inputs", ())}
+    for entry in origin["inputs"]:
+        before = recorded.get(entry["name"], {})
+        yield before, {key: entry[key] for key in entry if key in before or key != "encoder_digest"}
 
 
 # ---- the vocabulary ----------------------------------------------------------

@@ -25,6 +25,8 @@ from data.store.writer import StoreWriter
 from data.vocabulary.field_vocabulary import add_field_tokens
 from data.vocabulary.load import Vocabulary, train_vocabulary
 
+# (jobs done, their writer, their report, hash below which documents are held out) -> None
+Publish = Callable[[int, StoreWriter, JobReport, int], None]
 PACKED_RATIO = 4  # estimated bytes of text of a byte of a packed file
 
 
@@ -41,6 +43,7 @@ class StoreBuilder:
       counts: of each source, the bytes, words and unknown tokens of its documents, the words of
         those for training, and the bytes of its text on which the vocabulary was trained.
       cleaning: the `data.prepare.cleaning_pass.CleaningPass`; None: no document is dropped.
+      families: folder that says which documents are held out together; None: those of one text.
     """
 
     request: PrepareRequest
@@ -55,6 +58,7 @@ class StoreBuilder:
     counts: list[collections.Counter[str]] = dataclasses.field(default_factory=list)
     values: list[ValueCounts] = dataclasses.field(default_factory=list)
     cleaning: Any = None
+    families: pathlib.Path | None = None
 
     def __post_init__(self) -> None:
         self.counts = [collections.Counter() for _ in self.resolved]
@@ -123,8 +127,13 @@ class StoreBuilder:
         num_validation = len(self.request.validation or ())
         return [threshold] * len(self.request.sources) + [NUM_HASHES] * num_validation
 
-    def encode_documents(self, vocabulary: Vocabulary) -> tuple[StoreWriter, JobReport, int]:
+    def encode_documents(
+        self, vocabulary: Vocabulary, publish: Publish | None = None
+    ) -> tuple[StoreWriter, JobReport, int]:
         """Write the files of the store, in a second pass if the first one left a split empty.
+
+        Args:
+          publish: called after each job, to publish what was written until then.
 
         Returns:
           The open writer, the report of all jobs, and the hash below which documents of a source
@@ -132,7 +141,7 @@ class StoreBuilder:
         """
         threshold = self.first_threshold
         for attempt in itertools.count():
-            writer, report = self._encode_once(vocabulary, threshold)
+            writer, report = self._encode_once(vocabulary, threshold, publish)
             num_documents = report.totals["kept"]
             if not num_documents:
                 dropped = f" or dropped ({self.cleaning.explain(report)})" if self.cleaning else ""
@@ -231,7 +240,9 @@ class StoreBuilder:
             for path, size, _ in source.files
         )
 
-    def _encode_once(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, JobReport]:
+    def _encode_once(
+        self, vocabulary: Vocabulary, threshold: int, publish: Publish | None
+    ) -> tuple[StoreWriter, JobReport]:
         """Write the files of the store in one pass over the text."""
         folder = self.folder / "store"
         job_folder = (self.resume or self.folder) / f"parts-{threshold:x}"
@@ -254,9 +265,11 @@ class StoreBuilder:
             thresholds,
             job_folder,
             cleaning and cleaning.folder,
+            self.families,
         )
         # Files that a later process may need are joined last, so that a kill loses few of them.
-        for job, job_report in list(results) if self.resume else results:
+        # Parts cannot wait so long.
+        for job, job_report in list(results) if self.resume and not publish else results:
             if job.source == len(writer.sources):
                 writer.begin_source(self.resolved[job.source].name)
             resume.get_report_path(job_folder, job.index).unlink(missing_ok=True)
@@ -270,6 +283,8 @@ class StoreBuilder:
                 cleaning.list_drops(writer, job, job_report.chunk_documents, job_folder)
             report.merge_report(job_report)
             self._count_text(job.source, job_report)
+            if publish:
+                publish(job.index + 1, writer, report, threshold)
         return writer, report
 
     def _count_text(self, source: int, report: JobReport) -> None:

@@ -27,6 +27,7 @@ from data.vocabulary.base import identify_encoding
 
 UNFINISHED_FOLDER = "unfinished"  # folder of a generation that is not complete
 PART_NUMBERS = 1 << 18  # numbers of a file that are in memory at a time
+COPIED_BYTES = 1 << 20
 
 
 class StoreWriter:
@@ -138,6 +139,19 @@ class StoreWriter:
             totals[key] += count
             self.sources[-1][split][key][1] += count
 
+    def copy_to(self, store: pathlib.Path) -> "StoreWriter":
+        """Return the writer of another store that has what was written here until now."""
+        copy = StoreWriter(store, self.encoding)
+        for name, file in self._files.items():
+            if not (folder := (copy.folder / name).parent).exists():
+                folder.mkdir()
+                sync_to_disk(folder)
+            other = copy._open_file(name)
+            for data in file.read_written():
+                other.append(data)
+        copy.totals, copy.sources = json.loads(json.dumps([self.totals, self.sources]))
+        return copy
+
     def finish(self, rates: list[float], **entries: Any) -> dict[str, Any]:
         """Write vocabulary and manifest, sync all files to disk, and return the manifest.
 
@@ -225,6 +239,13 @@ class _ChecksumFile:
         self._file.write(data)
         self._checksum.update(data)
         self._bytes += len(data)
+
+    def read_written(self) -> Iterator[bytes]:
+        """Yield what was appended until now, in parts."""
+        self._file.flush()
+        with open(self._file.name, "rb") as file:
+            while data := file.read(COPIED_BYTES):
+                yield data
 
     def close(self) -> dict[str, Any]:
         """Close the file if it is open, and return its size and checksum."""

@@ -114,6 +114,29 @@ class PrepareOptions(CleaningOptions):
         group=TEXT,
         metavar="SHARE",
     )
+    held_out_by: str | None = option(
+        "field of the records whose values are held out as a whole, such as the site of a page; id "
+        "is the first word of the header of a FASTA record (default: the text of a document "
+        "decides)",
+        default=None,
+        group=TEXT,
+        metavar="FIELD",
+    )
+    clusters: str | None = option(
+        "file that makes families of these values: the name of a cluster and of a member on each "
+        "line, with a tab between them, as MMseqs2 writes it",
+        default=None,
+        group=TEXT,
+        converter=format_optional,
+        metavar="FILE",
+    )
+    on_unknown: str | None = option(
+        "what to do with a character without an id, such as a letter outside an alphabet: stop "
+        "with an error that names it, or count it as unknown (default: count)",
+        default=None,
+        group=TEXT,
+        choices=("refuse", "count"),
+    )
     validation: list[str] | None = option(
         "sources whose documents are the held-out split; the other sources are then for "
         "training alone",
@@ -197,6 +220,11 @@ class PrepareOptions(CleaningOptions):
         metavar="N",
     )
     overwrite: bool = option("replace an existing store", default=False)
+    follow: bool = option(
+        "publish STORE-part-1, STORE-part-2, ... while the rest is read: stores of the first 64 "
+        "MiB of text, 256 MiB, 1 GiB, ..., on which training can start",
+        default=False,
+    )
     dry_run: bool = option(
         "read a sample, print the tokens, the time and the disk that the whole will take, and how "
         "the vocabulary serves each source, and write nothing",
@@ -233,6 +261,7 @@ def prepare(options: PrepareOptions) -> PreparedStore:
         options.output,
         workers=options.workers,
         overwrite=options.overwrite,
+        follow=options.follow,
         report_progress=lambda line: console.print(line, soft_wrap=True),
         console=console,
         beam_runner=options.beam_runner,
@@ -265,6 +294,8 @@ def make_request(options: PrepareOptions) -> PrepareRequest:
     given = {name: value for name, value in values.items() if value is not None}
     if given.get("on_bad_record") == "refuse":
         del given["on_bad_record"]  # the default, which manifests do not record
+    if given.get("on_unknown") == "count":
+        del given["on_unknown"]
     for name in SWITCHES:
         if given.get(name) is False:
             del given[name]  # the default, which a finished vocabulary does not contradict

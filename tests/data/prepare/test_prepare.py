@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from data.corpus import sources
-from data.prepare import build, jobs, local_pool
+from data.prepare import batches, build, job_report, jobs, local_pool
 from data.prepare.build import PrepareRequest, prepare_store
 from data.prepare.summary import format_summary
 from data.store import writer
@@ -173,9 +173,9 @@ def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
         "documents with bytes that are not UTF-8 (replaced by U+FFFD)": (1, f"{path}, 6"),
         "documents with an unpaired surrogate (replaced by U+FFFD)": (1, f"{path}, 7"),
         jobs.RESERVED_CHARACTER: (1, f"{path}, 8"),
-        jobs.CUT_SENTENCES: (3, f"{path}, 9"),
-        jobs.TOKENLESS_DOCUMENTS: (1, f"{path}, 10"),
-        jobs.TOKENLESS_SENTENCES: (1, f"{path}, 11"),
+        batches.CUT_SENTENCES: (3, f"{path}, 9"),
+        batches.TOKENLESS_DOCUMENTS: (1, f"{path}, 10"),
+        batches.TOKENLESS_SENTENCES: (1, f"{path}, 11"),
         "files of other kinds in the folders": (1, None),
     }
     totals, splits = done.store.manifest["totals"], done.store.manifest["splits"]
@@ -207,13 +207,13 @@ def test_a_job_notes_how_far_it_is(tmp_path, texts):
     progress = np.memmap(tmp_path / "progress", np.int64, mode="w+", shape=(2,))
     piece = sources.InputChunk("record", str(tmp_path / "a.txt"), 0, None, 100)
     job = jobs.Job(0, 0, (piece,), tmp_path / "progress", 1)
-    assert len(jobs.sample_job(job, [jobs.NUM_HASHES])[0]) == len(texts)
+    assert len(jobs.sample_job(job, [job_report.NUM_HASHES])[0]) == len(texts)
     assert progress[0] == 0 and 0 < progress[1] <= 100
 
 
 def test_a_report_survives_being_sent():
     report, piece = (
-        jobs.JobReport(least=3, most=jobs.NUM_HASHES - 1),
+        jobs.JobReport(least=3, most=job_report.NUM_HASHES - 1),
         sources.InputChunk("jsonl", "a.jsonl", 7, None, 9),
     )
     assert jobs.JobReport.from_json(jobs.JobReport().to_json()) == jobs.JobReport()
@@ -238,7 +238,7 @@ def test_a_line_of_many_megabytes(tmp_path, words, megabytes):
         tmp_path / "s",
     )
     totals, noted = done.store.manifest["totals"], done.store.manifest["noted"]
-    cut = noted[jobs.CUT_SENTENCES]["count"]
+    cut = noted[batches.CUT_SENTENCES]["count"]
     assert totals["kept"] == 3 and cut == totals["sentences"] - 3 > 120 * megabytes
     assert totals["tokens"] > 160_000 * megabytes
 

@@ -10,7 +10,7 @@ import pytest
 
 from data.corpus import sources
 from data.corpus.sentences import find_pair_spans
-from data.prepare import jobs
+from data.prepare import batches, jobs
 from data.prepare.build import PrepareRequest, prepare_store
 from data.store.reader import Store
 
@@ -125,7 +125,7 @@ def test_a_store_of_pairs(tmp_path, texts, layout, monkeypatch):
         found += zip(sides[::2], sides[1::2])
     silent = layout == "transformer"  # bytes always have tokens
     assert sorted(found) == sorted(pairs if silent else [*pairs, ("\u200b", "a zero-width space")])
-    noted = store.manifest["noted"].get(jobs.TOKENLESS_PAIRS, {})
+    noted = store.manifest["noted"].get(batches.TOKENLESS_PAIRS, {})
     assert noted == ({"count": 1, "first": f"{tmp_path}/a.jsonl, 21"} if silent else {})
     first = store.open_split("train").tokens[: store.open_split("train").sentence_starts[2]]
     source, target = next((a, b) for a, b in pairs if a == found[0][0])
