@@ -142,16 +142,16 @@ class SparseTransformer(Model):
     def setup(self) -> None:
         """Make embeddings, layers, final norm and output."""
         c = self.config
-        layer, depth = make_layer(c, self.ops), c.depth
+        layer = make_layer(c, self.ops)
         if not c.merged:
             if c.depth % 2:
                 raise ValueError(
                     f"a depth of {c.depth} is odd; with model.merged=false it must be even, "
                     "because layers of the two patterns alternate (model.depth)"
                 )
-            layer, depth = partial(FirstThenSecond, c, layer, self.ops), c.depth // 2
+            layer = partial(FirstThenSecond, c, layer, self.ops)
         self.embeddings = GridEmbeddings(c, self.ops)
-        self.decoder = Stack(layer, depth, scan=c.scan, remat=c.remat, ops=self.ops)
+        self.decoder = Stack(layer, c.num_stacked, scan=c.scan, remat=c.remat, ops=self.ops)
         self.norm = LayerNorm(c.epsilon, self.ops)
         self.lm_head = Dense(
             c.vocab,

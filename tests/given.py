@@ -35,6 +35,8 @@ TOKENIZERS = {  # the golden folder with the model's tokenizer
     "gpt": "hf_gpt",
     "gpt2": "hf_gpt2",
     "gpt_bert": "hf_roberta",
+    "linformer": "hf_bert",
+    **dict.fromkeys(("lstm_lm", "music_transformer", "sparse_transformer"), "hf_gpt2"),
     "transformer_xl": "hf_gpt2",
     "reformer": "hf_gpt2",
 }
@@ -59,7 +61,7 @@ def make_values(name: str, shape) -> np.ndarray:
     """Return a tensor's values: near 1 for weights of norms, 0 for a bias that our models do not
     have, else near 0.
     """
-    if name == "final_logits_bias":
+    if name == "final_logits_bias" or name.endswith("bias_hh_l0"):
         return np.zeros(shape, np.float32)
     if ".embeddings." in name:  # ELECTRA's two networks share their embeddings
         name = name.removeprefix("generator/")

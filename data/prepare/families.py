@@ -100,8 +100,8 @@ def check_members(request: PrepareRequest, folder: pathlib.Path | None) -> None:
     """Raise ValueError for a member of a cluster that no document has, after all were read."""
     if folder is None or request.clusters is None:
         return
-    lines = np.load(folder / LINES)
-    unseen = lines[np.load(folder / SEEN) == 0]
+    lines = np.load(folder / LINES, allow_pickle=False)
+    unseen = lines[np.load(folder / SEEN, allow_pickle=False) == 0]
     if len(unseen):
         line = int(unseen.min())
         raise ValueError(
@@ -124,9 +124,11 @@ class Families:
         self.members = self.clusters = self.seen = np.zeros(0, np.uint64)
         self.has_clusters = (folder / MEMBERS).exists()
         if self.has_clusters:
-            self.members = np.load(folder / MEMBERS, mmap_mode="r")
-            self.clusters = np.load(folder / CLUSTERS, mmap_mode="r")
-            self.seen = np.load(folder / SEEN, mmap_mode="r+")  # as other processes see it
+            self.members = np.load(folder / MEMBERS, allow_pickle=False, mmap_mode="r")
+            self.clusters = np.load(folder / CLUSTERS, allow_pickle=False, mmap_mode="r")
+            self.seen = np.load(
+                folder / SEEN, allow_pickle=False, mmap_mode="r+"
+            )  # as other processes see it
 
     def hash_documents(self, batch: Sequence[Any], report: JobReport) -> np.ndarray:
         """Return uint64, the hash of each document's family, which decides if it is held out.
@@ -144,12 +146,12 @@ class Families:
             np.uint64,
         )
         is_named = np.array([one.family is not None for one in batch])
-        for i in np.flatnonzero(~is_named):
+        for i in np.flatnonzero(~is_named).tolist():
             report.add_note(UNNAMED, *batch[i].place)
         if not self.has_clusters:
             return hashes
         places, is_member = self.find_members(hashes)
-        for i in np.flatnonzero(is_named & ~is_member):
+        for i in np.flatnonzero(is_named & ~is_member).tolist():
             accession = batch[i].family.split("|")[1:2]
             other = np.array([hash_text(part.encode()) for part in accession], np.uint64)
             if not accession or not self.find_members(other)[1][0]:
@@ -181,7 +183,7 @@ def _read_clusters(path: str) -> Iterator[tuple[int, bytes, bytes]]:
                     f"{path}, line {number}: {line[:60].decode('utf-8', 'replace').strip()!r} is "
                     "not the name of a cluster and the name of a member with a tab between them"
                 )
-            yield number, *names
+            yield number, names[0], names[1]
         if number == 1:
             raise ValueError(f"{path}: no cluster is in it")
 

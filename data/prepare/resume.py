@@ -123,7 +123,7 @@ def _pair_descriptions(
     The digest of an encoder is left out where an older manifest did not record it.
     """
     yield manifest.get("request", {}), origin["request"]
-    yield ({PART: described.get(PART, "none")} for described in (manifest, origin))
+    yield {PART: manifest.get(PART, "none")}, {PART: origin.get(PART, "none")}
     recorded = {entry["name"]: entry for entry in manifest.get("inputs", ())}
     for entry in origin["inputs"]:
         before = recorded.get(entry["name"], {})

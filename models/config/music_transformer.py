@@ -11,6 +11,7 @@ class MusicTransformerConfig(ModelConfig):
     """The model of piano performances: 6 layers of width 256 (Huang et al. 2018, section 4.2)."""
 
     module: ClassVar[str] = "music_transformer:MusicTransformer"
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("max_distance",)
 
     vocab: int = 390  # 388 events, and the end of a piece
     width: int = 256

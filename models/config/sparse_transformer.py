@@ -11,6 +11,7 @@ class SparseTransformerConfig(ModelConfig):
     """The model of enwik8 (Child et al. 2019, section 7.2), of 95 M parameters."""
 
     module: ClassVar[str] = "sparse_transformer:SparseTransformer"
+    not_in_tensors: ClassVar[tuple[str, ...]] = ("length",)
 
     vocab: int = 256
     length: int = 12_288  # [tokens] the longest row, special tokens included
@@ -27,3 +28,8 @@ class SparseTransformerConfig(ModelConfig):
     subblocks: int = 4
     # all heads attend to both patterns; false: layers alternate between them (section 5.1)
     merged: bool = True
+
+    @property
+    def num_stacked(self) -> int:
+        """Number of layers, or of pairs of them where two patterns alternate."""
+        return self.depth if self.merged else self.depth // 2

@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     if status := report_end(train):
         return status
+    from models.config.heads import HeadedConfig
     from pretrain.convert import find_model_family
     from pretrain.finetune.seed_summary import format_seed_summary
     from pretrain.workdir.workdir import Workdir
@@ -58,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
             sep="\n",
         )
         return 0
-    in_transformers = find_model_family(run.model).hugging_face is not None
+    hf_map = find_model_family(run.model).hugging_face
+    has_class = hf_map is not None and (hf_map.head_map or not isinstance(run.model, HeadedConfig))
     scores = dict.fromkeys(filter(None, (run.checkpoint.best, *run.evaluate.metrics)))
-    print(format_seed_summary(args.workdir, workdirs, [*scores], in_transformers))
+    print(format_seed_summary(args.workdir, workdirs, [*scores], bool(has_class)))
     return 0

@@ -44,6 +44,7 @@ GROUPS = {
         "report": "draw the loss curves of one or more runs",
         "features": "write hidden states of any layers for a file of texts",
         "attention": "draw the attention weights of every layer and head",
+        "contacts": "find the residues of a protein that touch, by an ESM-2",
         "senses": "draw one word in many sentences, by PCA and t-SNE",
         "cells": "colour a text by the most telling cells of an LSTM",
     },

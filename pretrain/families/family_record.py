@@ -170,7 +170,9 @@ class HuggingFaceMap:
     def fine_tuned_names(self) -> HeadMap:
         """The names of fine-tuned models. Raises ValueError for a family without any."""
         if self.head_map is None:
-            raise ValueError(f"a {self.model_type} has no fine-tuning heads")
+            raise ValueError(
+                f"transformers has no {self.model_type} with a fine-tuned head. {JAX_FOLDER}"
+            )
         return self.head_map
 
     @property

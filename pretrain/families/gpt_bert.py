@@ -3,27 +3,15 @@
 The file is remote_code/gpt_bert.py, whose names are below.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_next_token import MaskedNextToken
 from models.config.gpt_bert import GptBertConfig
 from pretrain.families.family_record import Family, HuggingFaceMap
 from pretrain.families.key_rules import Key
+from pretrain.families.remote_code import describe_code, name_code
 from pretrain.families.rules import KERNEL_OUT, SAME, map_linear, map_norm, map_scores
 
-if TYPE_CHECKING:
-    from data.vocabulary.base import Vocabulary
-
-CODE = "modeling_gpt_bert"
-CLASSES = {  # {Auto class of transformers: the class in remote_code/gpt_bert.py}
-    "AutoConfig": "GptBertConfig",
-    "AutoModel": "GptBertModel",
-    "AutoModelForCausalLM": "GptBertForCausalLM",
-    "AutoModelForMaskedLM": "GptBertForMaskedLM",
-}
+NAME = "gpt_bert"
 OURS, THEIRS = "decoder/layers", "layers.{i}"
 RULES = (
     ("token_embedding/embedding", "token_embedding.weight", SAME),
@@ -60,18 +48,8 @@ KEYS = (  # our field, their key, the meaning of an absent key
 )
 
 
-def describe_settings(config: GptBertConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return further entries of config.json."""
-    return {
-        "auto_map": {auto: f"{CODE}.{theirs}" for auto, theirs in CLASSES.items()},
-        "predicts_next": True,
-        "bos_token_id": vocabulary.eos,
-        "eos_token_id": vocabulary.eos,
-    }
-
-
 FAMILY = Family(
-    name="gpt_bert",
+    name=NAME,
     config=GptBertConfig,
     extends=("gpt", "bert"),
     objectives=(CausalLm, MaskedNextToken),
@@ -82,14 +60,21 @@ FAMILY = Family(
     token_roles=("eos",),
     template="none",
     hugging_face=HuggingFaceMap(
-        model_type="gpt_bert",
+        model_type=NAME,
         architecture="GptBertForCausalLM",
         rules=RULES,
         stacks={"decoder": "depth"},
         body=("token_embedding.", "relative_", "layers."),
         heads=("head.",),
         keys=KEYS,
-        settings=describe_settings,
-        code=f"{CODE}.py",
+        settings=describe_code(
+            NAME,
+            {"predicts_next": True},
+            AutoConfig="GptBertConfig",
+            AutoModel="GptBertModel",
+            AutoModelForCausalLM="GptBertForCausalLM",
+            AutoModelForMaskedLM="GptBertForMaskedLM",
+        ),
+        code=name_code(NAME),
     ),
 )

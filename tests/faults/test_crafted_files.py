@@ -31,9 +31,12 @@ ALLOWED = {
     ("pretrain/config.py", "exec_module"),
     # yaml.BaseLoader makes texts, lists and mappings alone; tests/pretrain/convert/hub/test_datasets.py has a tag of Python
     ("data/corpus/hub/layout.py", "yaml"),
-    # an export carries it, and nothing here imports it
-    ("pretrain/families/remote_code/gpt_bert.py", "torch"),
-    ("pretrain/families/remote_code/gpt_bert.py", "torch.nn.functional"),
+    # exports carry them, and nothing here imports them
+    *(
+        (f"pretrain/families/remote_code/{name}.py", module)
+        for name in ("gpt_bert", "linformer", "lstm_lm", "music_transformer", "sparse_transformer")
+        for module in ("torch", "torch.nn.functional")
+    ),
 }
 
 

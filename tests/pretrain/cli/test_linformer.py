@@ -15,6 +15,7 @@ from pretrain.api.importing import make_headed_run, make_initializer
 from pretrain.config import ConfigError, Run, load
 from pretrain.finetune import seed_summary
 from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.workdir import Workdir
 from tests.pretrain.conftest import make_texts
 
 LINFORMER = LinformerConfig(vocab=64, length=24, rank=4, width=16, depth=2, num_heads=2, mlp=24)
@@ -58,12 +59,19 @@ def workdir(request, vocabulary, tmp_path):
     return tmp_path / "w"
 
 
-def test_an_export_for_transformers_and_a_map_are_refused(workdir, tmp_path, capsys):
+def test_a_map_and_the_export_of_a_head_for_transformers_are_refused(workdir, tmp_path, capsys):
     verb = ["--workdir", str(workdir), "--output", str(tmp_path / "out.html")]
-    for words, message in (
-        (["export", *verb], "transformers has no Linformer encoder: a LinformerConfig can neither"),
-        (["attention", *verb, "a fox"], "a LinformerConfig attends to mixtures of all positions"),
-    ):
+    refused = [
+        (["attention", *verb, "a fox"], "a LinformerConfig attends to mixtures of all positions")
+    ]
+    if isinstance(Workdir.open(workdir).run.model, ClassifierConfig):
+        message = "transformers has no linformer with a fine-tuned head. `export --format jax`"
+        refused.append((["export", *verb], message))
+    else:
+        assert main(["export", *verb[:2], "--output", str(tmp_path / "hf")]) == 0
+        assert (tmp_path / "hf" / "modeling_linformer.py").exists()
+    capsys.readouterr()
+    for words, message in refused:
         assert main(words) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()
         assert message in line

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.more
 transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
 
 UNKNOWN = {  # what their configuration needs, of model types that transformers does not have
-    "gpt_bert": {},
-    "neobert": {},
+    **{name: {} for name in ("gpt_bert", "linformer", "lstm_lm", "neobert")},
+    **{name: {} for name in ("music_transformer", "sparse_transformer")},
     "transfo-xl": {"d_model": 1024, "n_head": 16, "n_layer": 18, "vocab_size": 9},
 }
 OLDER = {"eurobert": {"clf_pooling": "classifier_pooling"}}  # of the code released on the Hub

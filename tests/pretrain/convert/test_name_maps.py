@@ -24,11 +24,15 @@ from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.config.gpt_bert import GptBertConfig
 from models.config.heads import TaggerConfig
+from models.config.linformer import LinformerConfig
+from models.config.lstm_lm import LstmLmConfig
 from models.config.modernbert import ModernBertConfig
 from models.config.modernbert_decoder import ModernBertDecoderConfig
+from models.config.music_transformer import MusicTransformerConfig
 from models.config.neobert import NeoBertConfig
 from models.config.reformer import Hashing, LocalChunks, ReformerConfig
 from models.config.roberta import RobertaConfig
+from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
 from models.config.t5gemma import T5GemmaConfig
 from models.config.transformer import TransformerConfig
@@ -75,6 +79,9 @@ TRANSFORMER = make_tiny(TransformerConfig)
 DISTILBERT = make_tiny(DistilBertConfig, teacher_depth=None)
 GPT3 = make_tiny(Gpt3Config, depth=4, window=7)
 GPT_BERT = make_tiny(GptBertConfig, buckets=4, max_distance=9)
+LINFORMER, LSTM_LM = make_tiny(LinformerConfig, rank=4), make_tiny(LstmLmConfig)
+MUSIC = make_tiny(MusicTransformerConfig, head_width=4, max_distance=5)
+SPARSE = make_tiny(SparseTransformerConfig, stride=3, summary=1, subblocks=2)
 XL = make_tiny(
     **dict(kind=TransformerXLConfig, width=8, head_width=4, memory=6, clamp_len=3),
     clusters=Clusters((5, 11), 2),
@@ -99,6 +106,11 @@ CASES = {
         roberta=ROBERTA,
     ),
     **dict(deberta_v3=DEBERTA_V3, eurobert=EUROBERT, neobert=NEOBERT),
+    **dict(linformer=LINFORMER, lstm_lm=LSTM_LM),
+    **dict(music_transformer=MUSIC, sparse_transformer=SPARSE),
+    "linformer unshared": dataclasses.replace(LINFORMER, sharing="none"),
+    "lstm_lm tied": dataclasses.replace(LSTM_LM, tied=True, forget_bias=1.0),
+    "sparse_transformer alternating": dataclasses.replace(SPARSE, depth=4, merged=False),
     **dict(t5=T5, t5gemma=T5GEMMA, transformer=TRANSFORMER, transformer_xl=XL, xlnet=XLNET),
     "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
     "gpt2 embeddings": dataclasses.replace(GPT2, embedding_dropout=0.0),
@@ -122,7 +134,7 @@ CASES |= {
 # The tensors of an export that are no parameters of ours, or that it has twice.
 ADDED = (
     r"^(final_logits_bias|lm_head\.bias|transformer\.pos_emb\.inv_freq"
-    r"|generator/electra\.embeddings\..*|transformer\.layers\.\d\.dec_attn\.r_[wr]_bias)$"
+    r"|layers\.\d\.bias_hh_l0|generator/electra\.embeddings\..*|transformer\.layers\.\d\.dec_attn\.r_[wr]_bias)$"
 )
 VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3, mask=4)
 

@@ -99,7 +99,7 @@ def test_a_model_that_transformers_has_not(hub, runs, stores, tmp_path, capsys):
     from pretrain.api.importing import make_initializer
     from pretrain.training.new_workdir import start_workdir
 
-    run, encoding = runs["linformer"], stores["bert"].encoding
+    run, encoding = runs["elmo"], stores["bert"].encoding
     start_workdir(tmp_path / "run", run, make_initializer(run)(), encoding)
     error = get_error(capsys, "push", "--workdir", str(tmp_path / "run"), "--repo", "ann/small")
     assert "--format jax" in error and "ann/small" not in hub.repositories
