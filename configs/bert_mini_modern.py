@@ -7,7 +7,8 @@ of bert_mini and bert_mini_64 a step.
     python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192
     python -m pretrain train bert_mini_modern --workdir runs/bert_mini_modern
 
-Not run.
+After 1,500 such steps on books it has 4.295 nats a masked token, BERT's shape by AdamW 5.211 (one
+seed, benchmarks/results/modern_recipe.md). The whole was not run.
 """
 
 from data.config import Data

@@ -8,15 +8,15 @@ of 7,999 raises it to 160,000.
         --vocab-size 50368 --output corpus
     python -m pretrain train ettin_1b --workdir runs/ettin_1b data.store=corpus
 
-CORPUS is a folder of text. The authors use StableAdamW and do not pack rows; this run has AdamW and
-packed rows. They raise the batch from 24 rows over 3 B tokens; data.batch_ramp.start=144
-data.batch_ramp.tokens=3e9 does so in 31 sizes. Not run.
+CORPUS is a folder of text. The authors do not pack rows; this run does. They raise the batch from
+24 rows over 3 B tokens; data.batch_ramp.start=144 data.batch_ramp.tokens=3e9 does so in 31 sizes.
+Not run.
 """
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
 from models.config.modernbert import ModernBertConfig
-from pretrain.config import AdamW, Run, Train
+from pretrain.config import Run, StableAdamW, Train
 
 
 def config() -> Run:
@@ -27,13 +27,11 @@ def config() -> Run:
         data=Data(
             objective=MaskedLm(length=1024, max_predictions=308, mask_rate=0.3), batch_size=4608
         ),
-        optimizer=AdamW(
+        optimizer=StableAdamW(
             learning_rate=5e-4,
             warmup_steps=424,
-            end_lr_ratio=1.0,
+            decay="constant",
             weight_decay=5e-5,
-            beta2=0.98,
-            max_grad_norm=0.0,
         ),
         train=Train(steps=360_277),
     )

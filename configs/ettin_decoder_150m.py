@@ -8,28 +8,25 @@ Rotary positions have the base 10,000 in all layers; a later phase with rows of 
         --vocab-size 50368 --output corpus
     python -m pretrain train ettin_decoder_150m --workdir runs/ettin_decoder data.store=corpus
 
-CORPUS is a folder of text. The authors use StableAdamW and raise the batch from a small one; this
-run has AdamW and one batch size. `train modernbert_base --from runs/ettin_decoder` makes an encoder
-of it. Not run.
+CORPUS is a folder of text. The authors raise the batch from a small one; this run has one batch
+size. `train modernbert_base --from runs/ettin_decoder` makes an encoder of it. Not run.
 """
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
 from models.config.modernbert_decoder import ModernBertDecoderConfig
-from pretrain.config import AdamW, Run, Train
+from pretrain.config import Run, StableAdamW, Train
 
 
 def config() -> Run:
     return Run(
         model=ModernBertDecoderConfig(global_rotary_base=10_000.0),
         data=Data(objective=CausalLm(length=1024), batch_size=4608),
-        optimizer=AdamW(
+        optimizer=StableAdamW(
             learning_rate=8e-4,
             warmup_steps=636,
-            end_lr_ratio=1.0,
+            decay="constant",
             weight_decay=1e-5,
-            beta2=0.98,
-            max_grad_norm=0.0,
         ),
         train=Train(steps=360_277),
     )

@@ -1,8 +1,8 @@
 r"""A hybrid for BabyLM (Charpentier and Samuel 2024).
 
-Of 16 rows, 15 are masked and one is causal (section 3.2), in a GPT-2 of 12 layers and width 384.
-The mask rate falls from 30 % to 15 %. The paper's layers, its spans and its longer rows at the end
-are left out.
+GPT-BERT's smaller network, 30 M parameters. Of 16 rows, 15 are masked and one is causal (section
+3.2). The mask rate falls from 30 % to 15 %. A step has 128 rows, the paper's 32,768; its spans and
+its longer rows at the end are left out.
 
     python -m pretrain prepare CORPUS --output runs/babylm --vocab-size 8192 \
         --algorithm byte_bpe --layout roberta
@@ -18,7 +18,7 @@ from data.config import Data, Ramp
 from data.mixed import Mixed, MixedPart
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_next_token import MaskedNextToken
-from models.config.gpt2 import Gpt2Config
+from models.config.gpt_bert import GptBertConfig
 from pretrain.config import Checkpoint, Evaluate, Lamb, Run, Train
 
 MILLION = 1_000_000
@@ -33,14 +33,7 @@ def config() -> Run:
         mask_ramp=Ramp(start=0.3, last_step=STEPS),
     )
     return Run(
-        model=Gpt2Config(
-            vocab=8192,
-            length=512,
-            width=384,
-            depth=12,
-            num_heads=6,
-            mlp=1536,
-        ),
+        model=GptBertConfig(vocab=8192, width=384, num_heads=6, mlp=1280),
         data=Data(
             store="runs/babylm",
             objective=Mixed(

@@ -8,14 +8,14 @@ raises it to 160,000 in the global ones. The authors lowered the rate to 5e-5 af
         --vocab-size 50368 --output corpus
     python -m pretrain train modernbert_large --workdir runs/modernbert_large data.store=corpus
 
-CORPUS is a folder of text. The authors use StableAdamW and raise the batch from a small one; this
-run has AdamW and one batch size. Not run.
+CORPUS is a folder of text. The authors raise the batch from a small one; this run has one batch
+size. Not run.
 """
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
 from models.config.modernbert import ModernBertConfig
-from pretrain.config import AdamW, Run, Train
+from pretrain.config import Run, StableAdamW, Train
 
 
 def config() -> Run:
@@ -26,13 +26,11 @@ def config() -> Run:
         data=Data(
             objective=MaskedLm(length=1024, max_predictions=308, mask_rate=0.3), batch_size=4928
         ),
-        optimizer=AdamW(
+        optimizer=StableAdamW(
             learning_rate=5e-4,
             warmup_steps=396,
-            end_lr_ratio=1.0,
+            decay="constant",
             weight_decay=1e-5,
-            beta2=0.98,
-            max_grad_norm=0.0,
         ),
         train=Train(steps=340_648),
     )

@@ -1,10 +1,10 @@
 """Publish the text that is encoded so far as stores of their own (`prepare --follow`).
 
 STORE-part-1 has the documents of the first 16 jobs, which is 64 MiB of text, STORE-part-2 has those
-of four times as many jobs, and so on; all of them take a third of the whole store. A part is the
-beginning of the next one, and of STORE. Documents are held out by their text alone, so what is held
-out of the whole was never trained on in a part. The boundaries depend on the text and not on the
-time, so a part has the same bytes on every machine.
+of four times as many jobs, and so on. All of them take between a third and four thirds of the whole
+store. A part is the beginning of the next one, and of STORE. Documents are held out by their text
+alone, so what is held out of the whole was never trained on in a part. The boundaries depend on the
+text and not on the time, so a part has the same bytes on every machine.
 """
 
 import dataclasses
@@ -84,7 +84,9 @@ class PartStores:
         self.report_step(
             f"{self.folder} is ready: {train:,} documents and {tokens:,} tokens to train on"
         )
-        self.number, self.num_jobs = self.number + 1, self.num_jobs * GROWTH
+        self.number += 1
+        while self.num_jobs <= num_jobs:  # several, if documents to hold out came late
+            self.num_jobs *= GROWTH
 
     def report_none(self) -> None:
         """Say so if the text was too short for a part."""

@@ -7,6 +7,8 @@ import pytest
 
 from data.cleaning.settings import CleaningSettings
 from data.prepare.build import PrepareRequest, prepare_store
+from data.prepare.held_out import hash_document
+from data.prepare.job_report import NUM_HASHES
 from data.store.reader import Store
 from pretrain.__main__ import main
 from tests.data.conftest import WORDS
@@ -133,19 +135,19 @@ def test_another_store_in_the_place_of_a_part(request_, lines, words, tmp_path):
 
 
 def test_a_split_that_would_be_empty_waits(lines, words, tmp_path):
-    """So few documents are held out that the first jobs have none of them."""
-    request = PrepareRequest((str(lines),), vocabulary=words, document="record", held_out=0.004)
+    """The documents that are held out come last, so a part is published when one of them is read."""
+    texts = sorted(lines.read_bytes().splitlines(), key=hash_document, reverse=True)
+    (tmp_path / "late.txt").write_bytes(b"\n".join(texts) + b"\n")
+    share = (hash_document(texts[-3]) + 1) / NUM_HASHES
+    request = PrepareRequest(
+        (str(tmp_path / "late.txt"),), vocabulary=words, document="record", held_out=share
+    )
     whole, printed = follow(request, tmp_path / "s")
-    assert len(texts_of(whole, "heldout")) <= 4
-    assert printed and all(
-        texts_of(Store.open(path), "heldout") for path in tmp_path.glob("s-part-*")
-    )
-    (tmp_path / "none").mkdir()
-    all_for_training = PrepareRequest(
-        (str(lines),), vocabulary=words, document="record", held_out=0
-    )
-    follow(all_for_training, tmp_path / "none" / "s")
-    assert not texts_of(Store.open(tmp_path / "none" / "s-part-1"), "heldout")
+    assert 1 <= len(texts_of(whole, "heldout")) <= 4
+    assert len(printed) == 1 and texts_of(Store.open(tmp_path / "s-part-1"), "heldout")
+    request = PrepareRequest((str(lines),), vocabulary=words, document="record", held_out=0)
+    _, printed = follow(request, tmp_path / "none")
+    assert len(printed) == 2 and not texts_of(Store.open(tmp_path / "none-part-1"), "heldout")
 
 
 def test_a_short_text_has_no_part(request_, tmp_path):

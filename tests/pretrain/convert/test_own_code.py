@@ -35,6 +35,7 @@ CASES = {
     "lstm": dataclasses.replace(LSTM, forget_bias=1.5),
     "lstm_tied": dataclasses.replace(LSTM, tied=True),
     "sparse_fixed": SPARSE,
+    "sparse_fixed_alternating": dataclasses.replace(SPARSE, merged=False),
     "sparse_strided": dataclasses.replace(SPARSE, pattern="strided", merged=False),
     "music": dataclasses.replace(MUSIC, max_distance=5),
     "music_absolute": dataclasses.replace(MUSIC, relative=False),
