@@ -147,8 +147,9 @@ def show_contacts(
 
     if not np.any(trained.params["contact_weights"]):
         print_notice(
-            f"the head of contacts of {args.workdir} is not trained, so each pair has one "
-            "probability: train it by --fit, or import a released ESM-2, which has one"
+            f"the head of contacts of {args.workdir} reads no attention, so each pair has one "
+            "probability: train the model for longer and its head by --fit, or import a released "
+            "ESM-2, which has one"
         )
     arrays = {}
     features = compute_features(trained, mesh, proteins)
