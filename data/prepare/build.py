@@ -117,7 +117,7 @@ def prepare_store(
     workers = choose_workers(workers, total, total // job_bytes + len(resolved))
     output.parent.mkdir(parents=True, exist_ok=True)
     make_pool = beam_runner or functools.partial(LocalPool, workers)
-    resumes = beam_runner is None and any(source.commit for source in resolved)
+    resumes = not (beam_runner or request.clusters) and any(source.commit for source in resolved)
     with (
         explain_full_disk(output, total, resumes),
         atomic.open_scratch_folder(output) as folder,

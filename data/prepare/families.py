@@ -4,7 +4,9 @@ Otherwise a relative of a held-out protein, or another page of a held-out site, 
 A file of clusters (`--clusters`) says which values belong together: the name of the cluster and the
 name of a member on each line, with a tab between them, as MMseqs2 writes it.
 
-The workers share the hashes of the names in files, so a file of a hundred million lines fits.
+The workers share the hashes of the names in files, so a file of a hundred million lines fits. The
+saved result of a job (data/prepare/resume.py) would not say which members it had, so none is saved
+where there are clusters.
 """
 
 import array
@@ -126,9 +128,8 @@ class Families:
         if self.has_clusters:
             self.members = np.load(folder / MEMBERS, allow_pickle=False, mmap_mode="r")
             self.clusters = np.load(folder / CLUSTERS, allow_pickle=False, mmap_mode="r")
-            self.seen = np.load(
-                folder / SEEN, allow_pickle=False, mmap_mode="r+"
-            )  # as other processes see it
+            # Shared by all processes.
+            self.seen = np.load(folder / SEEN, allow_pickle=False, mmap_mode="r+")
 
     def hash_documents(self, batch: Sequence[Any], report: JobReport) -> np.ndarray:
         """Return uint64, the hash of each document's family, which decides if it is held out.
@@ -172,7 +173,6 @@ def _read_clusters(path: str) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield (line, name of the cluster, name of the member) of each line."""
     with contextlib.ExitStack() as stack:
         file, _ = open_bytes(path, stack)
-        number = 0
         for number in itertools.count(1):
             line = file.readline(MAX_LINE_BYTES)
             if not line:

@@ -134,7 +134,7 @@ def encode_job(
       thresholds: for each source, the hash below which a document is held out.
       cleaning: folder that says which documents are dropped, which are then listed in a file of the
         job; None: none are.
-      families: folder that says which are held out together; None: those of one text.
+      families: folder that says which are held out together; None: copies of a text are.
     """
     if (saved := find_report(job.chunks, folder, job.index)) is not None:
         return saved

@@ -118,7 +118,7 @@ class LocalPool(contextlib.AbstractContextManager):
           total: bytes of all jobs.
           thresholds: for each source, the hash below which a document is held out.
           cleaning: folder that says which documents are dropped; None: none are.
-          families: folder that says which are held out together; None: those of one text.
+          families: folder that says which are held out together; None: copies of a text are.
         """
         function = functools.partial(
             encode_job,

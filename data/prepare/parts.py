@@ -70,7 +70,7 @@ class PartStores:
         Args:
           num_jobs: number of the jobs that are done.
           writer: of the whole store, which has their documents.
-          report: of these jobs.
+          report: of the jobs that are done.
           threshold: hash below which documents are held out.
           finish: writes the manifest: (writer, report, threshold, entries=more of the manifest's).
         """

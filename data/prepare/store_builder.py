@@ -43,7 +43,7 @@ class StoreBuilder:
       counts: of each source, the bytes, words and unknown tokens of its documents, the words of
         those for training, and the bytes of its text on which the vocabulary was trained.
       cleaning: the `data.prepare.cleaning_pass.CleaningPass`; None: no document is dropped.
-      families: folder that says which documents are held out together; None: those of one text.
+      families: folder that says which documents are held out together; None: copies of a text.
     """
 
     request: PrepareRequest

@@ -137,12 +137,7 @@ def show_contacts(
 
     from data.store.atomic import replace_file
     from pretrain.host.terminal import print_notice
-    from pretrain.inference.contacts import (
-        compute_features,
-        compute_precision,
-        list_pairs,
-        predict_contacts,
-    )
+    from pretrain.inference import contacts
     from pretrain.reporting.contact_map import draw_contact_map
 
     if not np.any(trained.params["contact_weights"]):
@@ -152,17 +147,17 @@ def show_contacts(
             "ESM-2, which has one"
         )
     arrays = {}
-    features = compute_features(trained, mesh, proteins)
+    features = contacts.compute_features(trained, mesh, proteins)
     for number, (protein, features_FLL) in enumerate(zip(proteins, features)):
-        found_LL = predict_contacts(trained.params, features_FLL)
+        found_LL = contacts.predict_contacts(trained.params, features_FLL)
         arrays[f"contacts_{number}"] = found_LL.astype(np.float32)
-        pairs = list_pairs(found_LL, args.separation)
+        pairs = contacts.list_pairs(found_LL, args.separation)
         print(f"{protein.place}: {len(protein.text):,} residues")
         for first, second, probability in pairs[: args.top]:
             names = f"{protein.text[first]}{first + 1} {protein.text[second]}{second + 1}"
             print(f"{probability:10.4f}  {names}")
         if protein.contacts is not None:
-            precision = compute_precision(pairs, protein)
+            precision = contacts.compute_precision(pairs, protein)
             print(f"{precision:10.4f}  precision of the first {len(protein.text):,} pairs")
         if "picture" in files:
             title = f"{pathlib.Path(args.workdir).name}, step {trained.step:,}"
@@ -186,13 +181,7 @@ def fit_head(
     import jax
     import numpy as np
 
-    from pretrain.inference.contacts import (
-        compute_features,
-        compute_precision,
-        fit_contacts,
-        list_pairs,
-        predict_contacts,
-    )
+    from pretrain.inference import contacts
     from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.check import check_orbax_path
     from pretrain.workdir.trained import check_finite_params
@@ -201,10 +190,15 @@ def fit_head(
     if os.path.lexists(args.into) and (not os.path.isdir(args.into) or os.listdir(args.into)):
         raise FileExistsError(f"--into {args.into} exists and is not empty; name a new folder")
     check_finite_params(trained, "the head would not be either", "name another --step")
-    features = list(compute_features(trained, mesh, proteins))
-    params = {**jax.device_get(trained.params), **fit_contacts(features, proteins, args.separation)}
+    features = list(contacts.compute_features(trained, mesh, proteins))
+    params = {
+        **jax.device_get(trained.params),
+        **contacts.fit_contacts(features, proteins, args.separation),
+    }
     precisions = [
-        compute_precision(list_pairs(predict_contacts(params, each), args.separation), protein)
+        contacts.compute_precision(
+            contacts.list_pairs(contacts.predict_contacts(params, each), args.separation), protein
+        )
         for each, protein in zip(features, proteins)
     ]
     used = int(np.count_nonzero(params["contact_weights"]))

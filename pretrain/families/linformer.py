@@ -40,14 +40,11 @@ RULES = (
     *map_linear("linformer/pooler", "pooler"),
     *map_mlm_head("mlm_head", "head.transform", "head.norm", "head.bias"),
 )
+ABSENT = {"segments": 1, "epsilon": 1e-5}  # where it is not as in a BERT
 KEYS = (  # our field, their key, the meaning of an absent key
     Key("vocab", "vocab_size", 50265),
     Key("length", "max_position_embeddings", 512),
-    *(
-        key._replace(absent=absent)
-        for key in SIZES
-        if (absent := {"segments": 1, "epsilon": 1e-5}.get(key.ours, key.absent)) is not None
-    ),
+    *(key._replace(absent=ABSENT.get(key.ours, key.absent)) for key in SIZES),
     Key("rank", "rank", 256),
     Key("sharing", "sharing", "layerwise"),
 )

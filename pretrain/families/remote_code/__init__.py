@@ -28,12 +28,11 @@ def describe_code(
     code = name_code(family).removesuffix(".py")
 
     def describe_settings(config: Any, vocabulary: "Vocabulary") -> dict[str, Any]:
-        ends: Mapping[str, Any] = {"bos_token_id": vocabulary.eos, "eos_token_id": vocabulary.eos}
-        pad: Mapping[str, Any] = {"pad_token_id": vocabulary.pad}
+        ends = ("bos_token_id", "eos_token_id") if "AutoModelForCausalLM" in classes else ()
         return {
             "auto_map": {auto: f"{code}.{theirs}" for auto, theirs in classes.items()},
             **(more or {}),
-            **(pad if "AutoModelForCausalLM" not in classes else ends),
+            **(dict.fromkeys(ends, vocabulary.eos) or {"pad_token_id": vocabulary.pad}),
         }
 
     return describe_settings

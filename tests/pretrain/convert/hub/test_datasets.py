@@ -299,3 +299,28 @@ def test_who_may_not_read_a_dataset(hub, dataset, monkeypatch, capsys, tmp_path)
     assert "hf download --repo-type dataset bob/texts" in get_error("hf://datasets/bob/texts")
     monkeypatch.setattr("data.members.has_module", lambda name: False)
     assert "needs huggingface_hub" in get_error("hf://datasets/bob/texts")
+
+
+def test_a_killed_prepare_with_clusters_sees_each_member_again(hub, dataset, tmp_path, monkeypatch):
+    """A saved result of a shard would not say which members it had."""
+    (tmp_path / "clusters.tsv").write_text("".join(f"c\t{text}\n" for text in TEXTS[:3]))
+    request = PrepareRequest(
+        ("hf://datasets/bob/texts",),
+        vocab_size=28,
+        held_out=0.5,
+        held_out_by="text",
+        clusters=str(tmp_path / "clusters.tsv"),
+    )
+    download, downloads = shards.download_file, []
+
+    def fail_at_last(url, *others):
+        downloads.append(url)
+        if len(downloads) == 6:  # three shards to sample, and the third one to encode
+            hub.fail(f"HEAD .*{NAMES[2]}", 503)
+        return download(url, *others)
+
+    monkeypatch.setattr(sources, "download_hub_file", fail_at_last)
+    with pytest.raises(HubError, match="503"):
+        prepare_store(request, tmp_path / "store", job_bytes=1000)
+    hub.failures.clear()
+    assert not prepare_store(request, tmp_path / "store", job_bytes=1000).existed
