@@ -9,8 +9,8 @@ Scores: benchmarks/results/classifiers.md.
 
 from data.config import Data
 from data.objectives.classification import Classification
+from models.config.classifier import ClassifierConfig
 from models.config.deep_averaging import DeepAveragingConfig
-from models.config.heads import ClassifierConfig
 from pretrain.config import AdamW, Run, Train
 
 

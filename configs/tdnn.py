@@ -9,7 +9,7 @@ Scores: benchmarks/results/classifiers.md.
 
 from data.config import Data
 from data.objectives.classification import Classification
-from models.config.heads import ClassifierConfig
+from models.config.classifier import ClassifierConfig
 from models.config.textcnn import TextCnnConfig
 from pretrain.config import AdamW, Run, Train
 

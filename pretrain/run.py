@@ -10,13 +10,7 @@ from data.mixed import Mixed, split_objective
 from data.objectives import CLASSES
 from data.rows.ramp import FULL_BATCH, Ramp
 from models.config.base import Config, ImageConfig, ModelConfig, PatchConfig
-from models.config.heads import (
-    ChoiceConfig,
-    ClassifierConfig,
-    HeadedConfig,
-    SpanReaderConfig,
-    TaggerConfig,
-)
+from models.config.heads import HeadedConfig
 from pretrain.families.kinds import FAMILY_CONFIGS, find_objectives, find_own_objectives
 from pretrain.settings import (
     AdamW,
@@ -39,17 +33,7 @@ check_score = call_later("pretrain.settings.scores:check_score")
 
 MAX_SIZE = 2**31 - 1  # of a dimension: XLA has indices of 32 bits
 
-if TYPE_CHECKING:
-    Model = (
-        ModelConfig
-        | PatchConfig
-        | ClassifierConfig
-        | TaggerConfig
-        | ChoiceConfig
-        | SpanReaderConfig
-    )
-else:
-    Model = Config | ClassifierConfig | TaggerConfig | ChoiceConfig | SpanReaderConfig
+Model = ModelConfig | PatchConfig | HeadedConfig if TYPE_CHECKING else Config
 
 
 @dataclasses.dataclass(frozen=True)

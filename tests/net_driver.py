@@ -47,9 +47,11 @@ from data.objectives import (
 from data.pipeline import Stream
 from data.store.reader import Store
 from models import build
+from models.config.choice import ChoiceConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.gpt3 import Gpt3Config
-from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.convert.read_write import (

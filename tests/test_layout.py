@@ -285,6 +285,10 @@ def find_names(text, names):
     return found
 
 
+# Of sentence-transformers, in the folder of any embedder.
+FOREIGN_FILES = ("sentence_bert_config.json",)
+
+
 @functools.cache
 def list_texts(path):
     """Return the identifiers and strings of a file, docstrings aside."""
@@ -299,17 +303,22 @@ def list_texts(path):
     texts = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts += [] if id(node) in docstrings else [node.value]
+            is_named = id(node) in docstrings or node.value in FOREIGN_FILES
+            texts += [] if is_named else [node.value]
         for field in ("id", "attr", "name", "arg", "asname", "module"):
             value = getattr(node, field, None)
             texts += [value] if isinstance(value, str) and value not in LIBRARY_NAMES else []
     return texts
 
 
+# The files of models/config that are a head on any family's encoder.
+HEADS = ("choice", "classifier", "embedder", "span_reader", "tagger")
+
+
 def list_family_names():
     """Return {name: its family}."""
     stems = {path.stem for path in (ROOT / "models/config").glob("*.py")}
-    stems -= {"__init__", "base", "heads"}
+    stems -= {"__init__", "base", "heads", *HEADS}
     return {name: stem for stem in stems for name in OTHER_NAMES.get(stem, {stem})}
 
 
@@ -359,7 +368,7 @@ def test_a_run_is_configured_for_one_family():
 # examples, computing metrics and predicting name it.
 TASKS = {
     *("answer_span", "classification", "regression"),
-    *("tagging", "multiple_choice", "text2text"),
+    *("tagging", "multiple_choice", "text2text", "contrastive", "similarity"),
 }
 OF_TASKS = (
     *("data/examples", "data/objectives/tagging.py", "pretrain/finetune", "pretrain/evaluation"),
@@ -368,11 +377,13 @@ OF_TASKS = (
         "pretrain/inference/answering.py",
         "pretrain/inference/tasks",
         "pretrain/training/fits/label_checks.py",
+        "pretrain/cli/embed.py",
         "pretrain/cli/finetune.py",
         "pretrain/cli/import_.py",
         "pretrain/api",
     ),
-    *("pretrain/run.py", "pretrain/convert", "pretrain/publish/cards", "models/config/heads.py"),
+    *("pretrain/run.py", "pretrain/convert", "pretrain/publish/cards"),
+    *(f"models/config/{name}.py" for name in HEADS),
 )
 # Other files that name an objective, and why.
 NAMING = {
@@ -391,7 +402,7 @@ NAMING = {
     "pretrain/api/evaluating.py": {"masked_lm"},  # a sentence head is not part of it
     "pretrain/evaluation/task_metrics.py": {"seq2seq"},  # its pairs have BLEU
     "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
-    "pretrain/publish/cards/model_card.py": {
+    "pretrain/publish/cards": {
         "masked_lm",
         "span_corruption",
     },  # how a gap is written

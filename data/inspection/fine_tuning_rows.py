@@ -1,4 +1,4 @@
-"""Rows of fine-tuning in readable form: texts with a label, tags, choices, or an answer's span."""
+"""Rows of fine-tuning in readable form: texts with labels, tags, choices, or an answer's span."""
 
 from typing import Any
 
@@ -58,6 +58,17 @@ def render_choice(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[
         "segments": list_token_types(chosen, i),
         "label": f"choice {right}, as shown",
     }
+
+
+def render_texts(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:
+    """Return the texts of example i, of which each is a row, and its score if there is one."""
+    batch, decode = inspected.batch, stream.vocabulary.decode
+    texts = [
+        decode(ids_L[mask_L].tolist())
+        for ids_L, mask_L in zip(batch["token_ids"][i], batch["attention_mask"][i])
+    ]
+    score = {"label": f"score {batch['labels'][i]:g}"} if "labels" in batch else {}
+    return {"row": int(inspected.row_B[i]), "texts": texts} | score
 
 
 def render_answer(stream: RowStream, inspected: InspectedBatch, i: int) -> dict[str, Any]:

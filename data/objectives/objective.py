@@ -36,6 +36,7 @@ class ObjectiveDefaults:
     reads_images: ClassVar[bool] = False  # rows are images, from `make_image_rows`
     reads_captions: ClassVar[bool] = False  # rows are texts with pictures
     can_spell: ClassVar[bool] = False  # `characters` is a setting
+    compares_rows: ClassVar[bool] = False  # the loss of a row depends on all rows of the batch
     rows: Any = ""  # how texts become rows, where there is a choice
     length: Any = None  # tokens of a row, where rows have a length
     repeats: int = 1  # times in a row that a row is read, with other draws

@@ -1,7 +1,7 @@
-"""Configurations of fine-tuned models: a pretrained encoder and a new head. No JAX."""
+"""The base of fine-tuned models: a pretrained encoder and a new head. No JAX."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from models.config import find_configs
 from models.config.base import Config, TakesHead
@@ -23,7 +23,12 @@ def make_default_encoder() -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HeadedConfig(Config):
-    """The base of fine-tuned models, with the properties that a trainer reads of any model."""
+    """The base of fine-tuned models, with the properties that a trainer reads of any model.
+
+    objectives: names of the objectives that train it.
+    """
+
+    objectives: ClassVar[tuple[str, ...]]
 
     # The pretrained encoder.
     encoder: Encoder = dataclasses.field(default_factory=make_default_encoder)
@@ -39,78 +44,6 @@ class HeadedConfig(Config):
         lambda self: tuple(f"encoder/{prefix}" for prefix in self.encoder.frozen_params)
     )
     vocabulary_ids: ClassVar[Any] = property(lambda self: self.encoder.vocabulary_ids)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierConfig(HeadedConfig):
-    """A score for each label, or the one score of a regression without labels."""
-
-    module: ClassVar[str] = "heads.classifier:Classifier"
-
-    labels: tuple[str, ...] = ("0", "1")  # names of the classes, in the order of the logits
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
-            raise ValueError(
-                f"labels are {self.labels}; there must be at least two, all different, or none for "
-                "a regression"
-            )
-
-    @property
-    def num_outputs(self) -> int:
-        """The number of scores."""
-        return len(self.labels) or 1
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggerConfig(HeadedConfig):
-    """A score for each tag at each token."""
-
-    module: ClassVar[str] = "heads.tagger:Tagger"
-
-    labels: tuple[str, ...] = ("O", "B", "I")  # names of the tags, in the order of the logits
-    scheme: Literal["bio", "iob1", "iobes", "bilou", "plain"] = "bio"  # how tags encode entities
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_two_directions(self.encoder, "a tag")
-        if len(set(self.labels)) < max(len(self.labels), 2):
-            raise ValueError(
-                f"labels are {self.labels}; there must be at least two tags, all different"
-            )
-
-    @property
-    def num_outputs(self) -> int:
-        """The number of scores of a token."""
-        return len(self.labels)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceConfig(HeadedConfig):
-    """One score for each choice of a question; the number of choices is free."""
-
-    module: ClassVar[str] = "heads.multiple_choice:Chooser"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SpanReaderConfig(HeadedConfig):
-    """The first and last token of the answer to a question.
-
-    BERT's own code has no dropout between the last layer and this head.
-    """
-
-    module: ClassVar[str] = "heads.question_answering:SpanReader"
-
-    dropout: float = 0.0
-    unanswerable: bool = False  # a context may have no answer, as in SQuAD 2.0
-    # answer nothing if its score exceeds the best answer's by more; none: the threshold with the
-    # best held-out F1
-    threshold: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_two_directions(self.encoder, "an answer")
 
 
 def check_two_directions(encoder: Config, score: str) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import jax
 
-from models.config.heads import ClassifierConfig, HeadedConfig
+from models.config.classifier import ClassifierConfig
+from models.config.heads import HeadedConfig
 from models.heads.base import HeadedModel
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead, HiddenClassHead

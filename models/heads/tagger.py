@@ -9,7 +9,7 @@ from functools import partial
 
 import jax
 
-from models.config.heads import TaggerConfig
+from models.config.tagger import TaggerConfig
 from models.heads.base import HeadedModel
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead

@@ -8,7 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from models.config.base import ImageConfig
-from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from models.config.classifier import ClassifierConfig
+from models.config.embedder import EmbedderConfig
+from models.config.heads import HeadedConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.config import Run, override_run, validate_run
 from pretrain.settings.arguments import format_optional, format_path, list_arguments
 from pretrain.settings.verb_options import VerbOptions, option, takes
@@ -176,6 +180,8 @@ def list_head_metrics(model: HeadedConfig) -> tuple[str, ...]:
         return select_tag_metrics(model.scheme)
     if isinstance(model, ClassifierConfig):
         return TASKS["classification" if model.labels else "regression"].metrics[:1]
+    if isinstance(model, EmbedderConfig):
+        return TASKS["embedding"].metrics
     return TASKS["squad" if isinstance(model, SpanReaderConfig) else "multiple_choice"].metrics
 
 

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "peft":
         print(f"add it to its model: PeftModel.from_pretrained(model, {str(args.output)!r})")
         return 0
-    from pretrain.publish.cards.model_card import make_loading_lines
+    from pretrain.publish.cards.loading_lines import make_loading_lines
     from pretrain.publish.lost_rates import list_lost_rates
 
     for line in list_lost_rates(exported.run.model, exported.encoding):

@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from data.corpus.paths import is_remote
 from data.images.encoding import ImageEncoding
-from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from models.config.classifier import ClassifierConfig
+from models.config.embedder import EmbedderConfig
+from models.config.heads import HeadedConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.api.importing import ImportOptions, import_folder
 from pretrain.config import Run
 from pretrain.host.command import PROGRAM
@@ -142,6 +146,11 @@ def describe_head(model: Any, objective: Any) -> list[str]:
         return [
             "predicts the span of a context that answers a question",
             "if a question may have no answer, as in SQuAD 2.0, add model.unanswerable=true",
+        ]
+    if isinstance(model, EmbedderConfig):
+        return [
+            f"gives each text a vector: the pooling is {model.pooling}",
+            "to train it further, `finetune --task embedding`; its prompts are not read",
         ]
     return [
         f"predicts the right one of several texts, {objective.choices} in `evaluate`",

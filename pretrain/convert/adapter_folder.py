@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.store.atomic import replace_folder
-from models.config.heads import ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from models.config.classifier import ClassifierConfig
+from models.config.heads import HeadedConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from models.layers.layer_layout import match_layout, unflatten_params
 from models.layers.lora import LORA_A, LORA_B
 from pretrain.convert import find_model_family

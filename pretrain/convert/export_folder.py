@@ -23,6 +23,9 @@ from pretrain.families import FAMILIES, remote_code
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # in a message of safetensors
 SHARD_BYTES = 5_000_000_000  # most bytes of a safetensors file
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+# Of an embedder: the list of its steps, the folders of two, and settings (embedder_folder.py).
+MODULES, POOLING, NORMALIZE = "modules.json", "1_Pooling", "2_Normalize"
+STEP_SETTINGS = ("sentence_bert_config.json", "config_sentence_transformers.json")
 # The files of an export, which may also have the folders in SUBFOLDERS. A folder with any other
 # file is never replaced.
 EXPORT_FILES = {
@@ -30,6 +33,7 @@ EXPORT_FILES = {
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
     *("preprocessor_config.json", "classes.json"),
+    *(MODULES, *STEP_SETTINGS),
     *(
         family.hugging_face.code
         for family in FAMILIES.values()
@@ -41,7 +45,7 @@ JAX_FILES = {"params", "models", "load.py", "program.bin", "example.npz"}
 # The files of an adapter (pretrain/convert/adapter_folder.py), which has README.md besides.
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_FILES = {ADAPTER_CONFIG, "adapter_model.safetensors", "README.md"}
-SUBFOLDERS = {
+SUBFOLDERS = {POOLING, NORMALIZE} | {
     name
     for family in FAMILIES.values()
     if family.hugging_face
@@ -53,9 +57,9 @@ SUBFOLDERS = {
 # a folder is an export: its other files have the names that `transformers` gives to any model.
 CARDS = (
     re.compile(
-        r"---\nlibrary_name: (transformers|peft)\npipeline_tag: [^\n]*\ntags: \[[^\n]*\]\n"
-        r"(base_model: [^\n]*\n)?(license: [^\n]*\n)?---\n\n# A .*\n\n\| \| \|\n\|-\|-\|\n.*"
-        r"\n\n## Evaluation\n\n.*\n\n## Use\n\n```python\n.*\n```\n\n## Limits\n\n",
+        r"---\nlibrary_name: (transformers|peft|sentence-transformers)\npipeline_tag: [^\n]*\n"
+        r"tags: \[[^\n]*\]\n(base_model: [^\n]*\n)?(license: [^\n]*\n)?---\n\n# A .*\n\n\| \| \|\n"
+        r"\|-\|-\|\n.*\n\n## Evaluation\n\n.*\n\n## Use\n\n```python\n.*\n```\n\n## Limits\n\n",
         re.DOTALL,
     ),
     re.compile(r"# A [^\n]* model for JAX, parameters in [^\n]*\n\nIts code needs flax and orbax-"),

@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 
 from data.vocabulary.base import Vocabulary
+from models.config.embedder import EmbedderConfig
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, name_map
-from pretrain.convert.head_maps import HEAD_CONVERSIONS, HeadConversion, list_unread_modules
+from pretrain.convert.head_maps import (
+    EMBEDDER,
+    HEAD_CONVERSIONS,
+    HeadConversion,
+    list_unread_modules,
+)
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.families import FAMILIES
 from pretrain.families.family_record import JAX_FOLDER, HuggingFaceMap
@@ -19,11 +25,12 @@ from pretrain.families.tensor_steps import run_steps
 
 # The subfolders of an export: a fine-tuned model has no second model.
 subfolders: tuple[str, ...] = ()
+TEMPERATURE = "log_scale"  # the parameter of an embedder's temperature, which no folder has
 
 
 def to_hf(config: HeadedConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return {name: float32 array}, the content of `model.safetensors`."""
-    head = {name: subtree for name, subtree in params.items() if name != "encoder"}
+    head = take_head(params)
     rules, depths, hf_map = make_headed_map(config)
     tensors = name_map.export_tensors(params["encoder"] | head, rules, depths)
     unread = list_unread_modules(config)
@@ -42,7 +49,7 @@ def from_hf(
     wrong shape or dtype.
     """
     rules, depths, hf_map = make_headed_map(config)
-    head = {name: subtree for name, subtree in init_params.items() if name != "encoder"}
+    head = take_head(init_params)
     own = init_params["encoder"] | head
     flat, report = name_map.fill_params(
         run_steps(hf_map.before_import, config.encoder, tensors),
@@ -54,7 +61,12 @@ def from_hf(
         ignored_patterns=hf_map.buffers,
     )
     encoder = {name: flat[name] for name in init_params["encoder"]}
-    return {"encoder": encoder} | {name: flat[name] for name in head}, report
+    return init_params | {"encoder": encoder} | {name: flat[name] for name in head}, report
+
+
+def take_head(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a head that transformers has; it has no temperature."""
+    return {name: part for name, part in params.items() if name not in ("encoder", TEMPERATURE)}
 
 
 def check_map(config: HeadedConfig, paths: Iterable[str]) -> None:
@@ -63,7 +75,8 @@ def check_map(config: HeadedConfig, paths: Iterable[str]) -> None:
     paths: of the parameters, whose values are not needed.
     """
     rules, depths, _ = make_headed_map(config)
-    own = name_map.unstack_paths((path.removeprefix("encoder/") for path in paths), depths)
+    names = (path.removeprefix("encoder/") for path in paths if path != TEMPERATURE)
+    own = name_map.unstack_paths(names, depths)
     name_map.check_paths(own, name_map.expand_rules(rules, depths))
 
 
@@ -73,7 +86,8 @@ def make_headed_map(config: HeadedConfig) -> tuple[tuple[Any, ...], dict[str, in
     head = HEAD_CONVERSIONS[type(config)]
     head_rules = hf_map.fine_tuned_names.find_rules(head.suffix)
     overridden = {ours for ours, _, _ in head_rules}
-    prefixes = (*hf_map.body, *hf_map.fine_tuned_names.shared)
+    shared = () if isinstance(config, EmbedderConfig) else hf_map.fine_tuned_names.shared
+    prefixes = (*hf_map.body, *shared)
     own = [
         (ours, theirs, layout)
         for ours, theirs, layout in hf_map.make_rules(config.encoder)
@@ -94,12 +108,17 @@ HEADED_CLASSES: dict[str, tuple[str, HeadConversion]] = {
     for hf_map in (family.hugging_face for family in FAMILIES.values())
     if hf_map and hf_map.head_map
     for head in HEAD_CONVERSIONS.values()
-    if hf_map.head_map.has_class(head.suffix)
+    if head.suffix != "Model" and hf_map.head_map.has_class(head.suffix)
 }
 
 
 def find_head(hf_config: Mapping[str, Any]) -> HeadConversion | None:
-    """Return the conversion of the head that a config.json names; None if it names none."""
+    """Return the conversion of the head that a config.json names; None if it names none.
+
+    The folder of an embedder has the entry EMBEDDER besides.
+    """
+    if EMBEDDER in hf_config:
+        return HEAD_CONVERSIONS[EmbedderConfig]
     for name in list_architectures(hf_config):
         model_type, head = HEADED_CLASSES.get(name, (None, None))
         if head is not None and model_type == hf_config.get("model_type"):

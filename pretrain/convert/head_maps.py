@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 
 from data.examples.tag_schemes import detect_scheme
 from models.config.base import EncoderConfig
-from models.config.heads import (
-    ChoiceConfig,
-    ClassifierConfig,
-    HeadedConfig,
-    SpanReaderConfig,
-    TaggerConfig,
-)
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
+from models.config.embedder import EmbedderConfig
+from models.config.heads import HeadedConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.convert import find_model_family
 from pretrain.families.family_record import HeadClass, HeadMap, NamedRate
 from pretrain.families.labels import name_labels, read_labels
+
+EMBEDDER = "embedder"  # key of the result of `embedder_folder.read_modules` beside config.json's
 
 
 class HeadConversion(NamedTuple):
@@ -121,6 +122,13 @@ def read_choices(
     return ChoiceConfig(encoder=encoder, dropout=rate)
 
 
+def read_vectors(
+    hf_config: Mapping[str, Any], encoder: EncoderConfig, head_map: HeadMap
+) -> EmbedderConfig:
+    """Return the configuration of an embedder, whose pooling is not in config.json."""
+    return EmbedderConfig(encoder=encoder, **hf_config[EMBEDDER])
+
+
 HEAD_CONVERSIONS: dict[type[HeadedConfig], HeadConversion] = {
     ClassifierConfig: HeadConversion("ForSequenceClassification", describe_classes, read_classes),
     TaggerConfig: HeadConversion(
@@ -130,6 +138,9 @@ HEAD_CONVERSIONS: dict[type[HeadedConfig], HeadConversion] = {
         "ForQuestionAnswering", describe_dropout, read_spans, reads_rows=False
     ),
     ChoiceConfig: HeadConversion("ForMultipleChoice", describe_dropout, read_choices),
+    EmbedderConfig: HeadConversion(
+        "Model", lambda config, head_map: {}, read_vectors, reads_rows=False
+    ),
 }
 
 

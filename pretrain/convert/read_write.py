@@ -14,9 +14,11 @@ import numpy as np
 from data.images.encoding import ImageEncoding
 from data.vocabulary.load import Vocabulary
 from models.config.base import Config
+from models.config.embedder import EmbedderConfig
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family, fine_tuned
 from pretrain.convert.arrays.flax_weights import has_flax_weights, open_flax_weights
+from pretrain.convert.embedder_folder import read_modules, write_modules
 from pretrain.convert.encodings.files import check_size, read_encoding, write_encoding
 from pretrain.convert.encodings.processor import CROP_RATIO
 from pretrain.convert.export_folder import (
@@ -26,6 +28,7 @@ from pretrain.convert.export_folder import (
     write_own_code,
     write_tensors,
 )
+from pretrain.convert.head_maps import EMBEDDER
 from pretrain.convert.name_map import ImportReport
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.safe_folder import (
@@ -120,6 +123,8 @@ def write_model(
             _write_settings(path, settings, encoding)
             write_encoding(path, config, encoding, crop_ratio)
         write_own_code(folder, config)
+        if isinstance(config, EmbedderConfig):
+            write_modules(folder, config)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return list_sizes(folder)
@@ -232,6 +237,9 @@ def open_model(folder: str | os.PathLike[str], report: Callable[[str], Any] = pr
     """
     folder = pathlib.Path(folder)
     hf_config = read_config(folder, report)
+    hf_config.pop(EMBEDDER, None)
+    if modules := read_modules(folder):
+        hf_config[EMBEDDER] = modules
     converter = _choose_converter(folder, hf_config)
     subfolders = [name for name in converter.subfolders if (folder / name).is_dir()]
     for subfolder in subfolders:

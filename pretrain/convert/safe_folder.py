@@ -83,8 +83,10 @@ def read_config(
     return config
 
 
-def read_json(path: pathlib.Path, missing: str = "it belongs to the model") -> dict[str, Any]:
-    """Return the JSON object in a file.
+def read_json(
+    path: pathlib.Path, missing: str = "it belongs to the model", kind: type = dict
+) -> Any:
+    """Return the JSON object in a file, or its list if `kind` is list.
 
     Raises FolderError, which names the file; `missing` is its explanation of an absent file.
     """
@@ -95,8 +97,9 @@ def read_json(path: pathlib.Path, missing: str = "it belongs to the model") -> d
         raise FolderError(f"{path.parent}: no {path.name}: {missing}") from None
     except ValueError as error:
         raise FolderError(str(error)) from None
-    if not isinstance(content, dict):
-        raise FolderError(f"{path}: holds {type(content).__name__}, expected a JSON object")
+    if not isinstance(content, kind):
+        expected = "a list" if kind is list else "a JSON object"
+        raise FolderError(f"{path}: holds {type(content).__name__}, expected {expected}")
     return content
 
 

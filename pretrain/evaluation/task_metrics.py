@@ -26,6 +26,7 @@ from pretrain.settings.overrides import ConfigError
 GENERATED_ANSWERS = "generated answers"  # to questions: compared by generated_answers.py
 GENERATED_TAGS = "generated tags"  # entities as text: parsed by generated_answers.py
 WRITTEN_TEXTS = ("text2text", "seq2seq")  # the objectives of models that write any text
+SCORED = ("regression", "similarity")  # the objectives whose labels are numbers
 SEVERAL_TASKS = "several tasks"  # each of which has metrics of its own
 
 # (labels of the rows [N], predictions of the rows [N]) -> a number
@@ -153,10 +154,8 @@ METRICS = {
     ),
     "tag_accuracy": Metric(("tagging", GENERATED_TAGS), "numpy", ner_metrics.compute_tag_accuracy),
     "unread_words": Metric(("tagging",), "numpy", ner_metrics.count_unread_words),  # not a score
-    "pearson": Metric(("regression",), "scipy", _make_label_metric(_make_correlation("pearsonr"))),
-    "spearman": Metric(
-        ("regression",), "scipy", _make_label_metric(_make_correlation("spearmanr"))
-    ),
+    "pearson": Metric(SCORED, "scipy", _make_label_metric(_make_correlation("pearsonr"))),
+    "spearman": Metric(SCORED, "scipy", _make_label_metric(_make_correlation("spearmanr"))),
     "bleu": Metric(WRITTEN_TEXTS, "sacrebleu", _compute_bleu),
     **{
         f"bleu_{tokenizer}": Metric(WRITTEN_TEXTS, "sacrebleu", _make_bleu(tokenizer))

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from data.vocabulary.base import Vocabulary
     from pretrain.families.array_map import ArrayMap
 
-# The usual ends of the names of classes in transformers, by what their head scores.
+# The usual ends of the names of classes in transformers, by what their head scores; "Model": no
+# head.
 HeadClass = Literal[
     "ForSequenceClassification",
     "ForMultipleChoice",
     "ForTokenClassification",
     "ForQuestionAnswering",
+    "Model",
 ]
 NamedRate = tuple[str, float | None]
 CLASSIFIER = map_linear("classifier/out", "classifier")
@@ -81,11 +83,12 @@ class HeadMap:
         """Return the rules of a head's parameters."""
         if kind == "ForMultipleChoice" and kind not in self.rules:
             kind = "ForSequenceClassification"
-        return self.rules.get(kind, SPANS if kind == "ForQuestionAnswering" else CLASSIFIER)
+        usual = {"ForQuestionAnswering": SPANS, "Model": ()}
+        return self.rules.get(kind, usual.get(kind, CLASSIFIER))
 
     def find_dropout(self, kind: HeadClass) -> NamedRate | None:
         """Return the dropout of a head, as `dropout`."""
-        shared = None if kind == "ForQuestionAnswering" else self.dropout
+        shared = None if kind in ("ForQuestionAnswering", "Model") else self.dropout
         return self.own_dropout.get(kind, shared)
 
 

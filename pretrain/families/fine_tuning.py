@@ -4,7 +4,9 @@ from typing import Any
 
 from data.objectives import OBJECTIVES
 from models.config.base import TEACHER
-from models.config.heads import ClassifierConfig, HeadedConfig, TaggerConfig
+from models.config.classifier import ClassifierConfig
+from models.config.heads import HeadedConfig
+from models.config.tagger import TaggerConfig
 from pretrain.settings import Muon
 from pretrain.settings.overrides import ConfigError
 
@@ -31,6 +33,8 @@ def check_fine_tuning(run: Any) -> None:
             f"{key}: only a fine-tuned encoder can have layers with settings of their own, and a "
             f"{type(run.model).__name__} is not one"
         )
+    if run.data.objective.compares_rows:
+        check_whole_batch(run)
     if isinstance(run.model, (ClassifierConfig, TaggerConfig)):
         check_labels(run.model.labels, run.data.objective)
     if (
@@ -77,6 +81,23 @@ def check_lora(run: Any) -> None:
         raise ConfigError(
             f"{lora}: optimizer=muon is for whole matrices, and LoRA trains factors of them; give "
             "optimizer=adamw"
+        )
+
+
+def check_whole_batch(run: Any) -> None:
+    """Raise ConfigError unless a loss that compares all texts of a batch gets them at once."""
+    objective, batch_size = run.data.objective, run.data.batch_size
+    if run.train.microbatches > 1:
+        raise ConfigError(
+            f"train.microbatches={run.train.microbatches}: {objective.name} compares all texts of "
+            "a batch, which microbatches would part; set model.texts_at_once, which saves as much "
+            "memory, and train.microbatches=1"
+        )
+    texts, at_once = batch_size * objective.texts, run.model.texts_at_once
+    if at_once and at_once < texts and texts % at_once:
+        raise ConfigError(
+            f"model.texts_at_once={at_once}: data.batch_size={batch_size} has {texts} texts, "
+            f"{objective.texts} of each example; give a divisor"
         )
 
 

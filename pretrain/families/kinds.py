@@ -7,25 +7,17 @@ from data.members import FolderMembers
 from data.objectives import CLASSES, OBJECTIVES
 from data.objectives.objective import Objective
 from models import config as model_config
-from models.config import load_config
+from models.config import find_configs, load_config
 from models.config.base import Config, TakesHead
-from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.heads import HeadedConfig
 from pretrain.families import FAMILIES
 from pretrain.settings.overrides import OPEN_KINDS
-
-# {a fine-tuned model: the objectives that can train it}
-HEAD_OBJECTIVES: dict[type[Config], tuple[str, ...]] = {
-    ClassifierConfig: ("classification", "regression"),
-    TaggerConfig: ("tagging",),
-    ChoiceConfig: ("multiple_choice",),
-    SpanReaderConfig: ("answer_span",),
-}
 
 
 def find_own_objectives(kind: type[Config]) -> tuple[type[Objective], ...] | None:
     """Return the objectives of a model's own record, the paper's first; None without a record."""
-    if kind in HEAD_OBJECTIVES:
-        return tuple(OBJECTIVES[name] for name in HEAD_OBJECTIVES[kind])
+    if issubclass(kind, HeadedConfig):
+        return tuple(OBJECTIVES[name] for name in kind.objectives)
     family = FAMILIES.get(kind.__module__.rpartition(".")[2])
     return family.objectives if family and family.config is kind else None
 
@@ -39,8 +31,7 @@ def find_objectives(kind: type[Config]) -> tuple[type[Objective], ...]:
 
 def list_trained() -> dict[type[Config], tuple[type[Objective], ...]]:
     """Return {a model's configuration: the objectives that can train it} of all models."""
-    kinds = (*(family.config for family in FAMILIES.values()), *HEAD_OBJECTIVES)
-    return {kind: find_objectives(kind) for kind in kinds}
+    return {kind: find_objectives(kind) for kind in find_configs()}
 
 
 def load_encoder(file: str) -> type[Config] | None:

@@ -162,6 +162,7 @@ FAMILY = Family(
                 "ForTokenClassification": None,
                 "ForQuestionAnswering": None,
                 "ForMultipleChoice": None,
+                "Model": None,
             },
             rules={
                 "ForSequenceClassification": (

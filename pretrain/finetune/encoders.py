@@ -6,19 +6,21 @@ import dataclasses
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from data.examples.text_sets import has_scores
 from data.objectives.answer_span import AnswerSpan
 from data.objectives.classification import Classification
+from data.objectives.contrastive import Contrastive
 from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.regression import Regression
+from data.objectives.similarity import Similarity
 from data.objectives.tagging import Tagging
 from models.config.base import EncoderConfig, TakesHead
-from models.config.heads import (
-    ChoiceConfig,
-    ClassifierConfig,
-    HeadedConfig,
-    SpanReaderConfig,
-    TaggerConfig,
-)
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
+from models.config.embedder import EmbedderConfig
+from models.config.heads import HeadedConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.families import find_family
 from pretrain.finetune.finetune_options import FinetuneOptions, name_encoders
 
@@ -119,6 +121,21 @@ def make_choice_objective(model: ChoiceConfig, **choices: int) -> MultipleChoice
     return MultipleChoice(length=min(LENGTH, model.length), **fields)
 
 
+def make_text_objective(
+    model: EmbedderConfig, columns: tuple[str, ...] = (), texts: int = 2
+) -> Contrastive | Similarity:
+    """Return the objective of texts that belong together, or have a score, for an embedder.
+
+    Args:
+      columns: of the files; (): a query and its positive.
+      texts: the texts of an example without a score.
+    """
+    fields: dict[str, Any] = describe_pair(model.encoder) | {"length": min(LENGTH, model.length)}
+    if columns and has_scores(columns):
+        return Similarity(columns=columns, **fields)
+    return Contrastive(texts=texts, **fields, **({"columns": columns} if columns else {}))
+
+
 def make_span_objective(model: SpanReaderConfig) -> AnswerSpan:
     """Return the objective of questions about a context for a model."""
     length = min(QUESTION_LENGTH, model.length)
@@ -152,5 +169,6 @@ def make_head_objective(model: HeadedConfig) -> Objective:
         TaggerConfig: make_tag_objective,
         ChoiceConfig: make_choice_objective,
         SpanReaderConfig: make_span_objective,
+        EmbedderConfig: make_text_objective,
     }
     return makers[type(model)](model)

@@ -90,9 +90,10 @@ class FinetuneOptions(MonitoringOptions):
         converter=format_optional,
     )
     task: list[str] = option(
-        "classification, regression, tagging, multiple_choice, text2text, squad, squad2, or a "
-        "task of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli. A generative model can "
-        "learn several tasks: --task NAME=FILE for each, where FILE has the training examples",
+        "classification, regression, tagging, multiple_choice, embedding, text2text, squad, "
+        "squad2, or a task of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli. A "
+        "generative model can learn several tasks: --task NAME=FILE for each, where FILE has the "
+        "training examples",
         kw_only=False,
         action="append",
         metavar="TASK",
@@ -121,7 +122,8 @@ class FinetuneOptions(MonitoringOptions):
     )
     columns: list[str] | None = option(
         "names of the columns: a text or a pair of texts, and the label (default: text,label "
-        "or text,text2,label); for tagging, the words and the tags",
+        "or text,text2,label); for tagging, the words and the tags; for embedding, the texts, and "
+        "a score if its name is score or label",
         default=None,
         group=EXAMPLES,
         action="append",

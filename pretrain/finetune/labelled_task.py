@@ -17,7 +17,7 @@ from pretrain.finetune.finetune_options import TaskOptions
 if TYPE_CHECKING:
     from data.examples.labelled_examples import Columns, Example
     from data.vocabulary.load import Vocabulary
-    from models.config.heads import ClassifierConfig
+    from models.config.classifier import ClassifierConfig
     from pretrain.workdir.trained import Trained
 
 
@@ -85,7 +85,7 @@ class LabelledExamples:
 
     def make_model_config(self, pretrained: Trained) -> ClassifierConfig:
         """Return the configuration of a classifier on the encoder of a pretrained model."""
-        from models.config.heads import ClassifierConfig
+        from models.config.classifier import ClassifierConfig
         from pretrain.finetune.encoders import find_encoder_config
 
         return ClassifierConfig(encoder=find_encoder_config(pretrained), labels=self.names)

@@ -11,7 +11,7 @@ from pretrain.finetune.labelled_task import digest_parts, make_bad_examples
 if TYPE_CHECKING:
     from data.objectives.multiple_choice import MultipleChoice
     from data.vocabulary.load import Vocabulary
-    from models.config.heads import ChoiceConfig
+    from models.config.choice import ChoiceConfig
     from pretrain.workdir.trained import Trained
 
 
@@ -68,7 +68,7 @@ class ChoiceExamples:
 
     def make_model_config(self, pretrained: Trained) -> ChoiceConfig:
         """Return the configuration of a multiple-choice model on a pretrained encoder."""
-        from models.config.heads import ChoiceConfig
+        from models.config.choice import ChoiceConfig
         from pretrain.finetune.encoders import find_encoder_config
 
         return ChoiceConfig(encoder=find_encoder_config(pretrained))

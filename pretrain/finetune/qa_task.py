@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from data.examples.qa import Question
     from data.objectives.answer_span import AnswerSpan
     from data.vocabulary.load import Vocabulary
-    from models.config.heads import SpanReaderConfig
+    from models.config.span_reader import SpanReaderConfig
     from pretrain.workdir.trained import Trained
 
 
@@ -74,7 +74,7 @@ class QuestionExamples:
 
     def make_model_config(self, pretrained: Trained) -> SpanReaderConfig:
         """Return the configuration of a question answering model on a pretrained encoder."""
-        from models.config.heads import SpanReaderConfig
+        from models.config.span_reader import SpanReaderConfig
         from pretrain.families import find_family
         from pretrain.finetune.encoders import find_encoder_config
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from data.examples.tagged_sentences import Sentence
     from data.objectives.tagging import Tagging
     from data.vocabulary.load import Vocabulary
-    from models.config.heads import TaggerConfig
+    from models.config.tagger import TaggerConfig
     from pretrain.workdir.trained import Trained
 
 
@@ -121,7 +121,7 @@ class TaggedExamples:
 
     def make_model_config(self, pretrained: Trained) -> TaggerConfig:
         """Return the configuration of a tagger on a pretrained encoder."""
-        from models.config.heads import TaggerConfig
+        from models.config.tagger import TaggerConfig
         from pretrain.finetune.encoders import find_encoder_config
 
         return TaggerConfig(

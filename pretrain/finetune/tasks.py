@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from data.examples.labelled_examples import Columns, parse_class, parse_score
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
+from pretrain.finetune.embedding_task import EmbeddingTask
 from pretrain.finetune.finetune_options import TaskOptions
 from pretrain.finetune.labelled_task import LabelledExamples, gather_labelled_examples
 from pretrain.finetune.multiple_choice_task import ChoiceTask
@@ -124,6 +125,7 @@ TASKS = {
     "wnli": make_glue_task("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
     "tagging": TagTask(),
     "multiple_choice": ChoiceTask(),
+    "embedding": EmbeddingTask(),
     "squad": SpanTask(
         False, ("span_f1", "exact_match"), ("tfds:squad/v1.1:train", "tfds:squad/v1.1:validation")
     ),

@@ -96,7 +96,7 @@ PARAMETER_DIMENSIONS = (
     (r"highway_\d+/(gate|transform)/kernel", ("embed", None)),
     (r"highway_\d+/(gate_bias|transform/bias)", (None,)),
     (r"words/projection/kernel", ("embed", None)),
-    (r"mix/scale", ()),
+    (r"mix/scale|log_scale", ()),
     # of encoders of words: hidden layers, filters of windows
     (r"layer_\d+/kernel", ("embed", None)),
     (r"window_\d+/kernel", (None, "embed", None)),

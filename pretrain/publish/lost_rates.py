@@ -4,9 +4,10 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from models.config.embedder import EmbedderConfig
 from models.config.heads import HeadedConfig
 from pretrain.convert import find_model_family
-from pretrain.convert.head_maps import HEAD_CONVERSIONS
+from pretrain.convert.head_maps import EMBEDDER, HEAD_CONVERSIONS
 from pretrain.convert.read_write import find_converter
 
 
@@ -26,7 +27,9 @@ def list_lost_rates(config: Any, encoding: Any) -> list[str]:
     if not family.is_imported:
         return []
     converter = find_converter(config)
-    again = converter.from_hf_config(converter.to_hf_config(config, encoding))
+    # The pooling of an embedder is in files of its own.
+    steps = {EMBEDDER: {}} if isinstance(config, EmbedderConfig) else {}
+    again = converter.from_hf_config(converter.to_hf_config(config, encoding) | steps)
     lines = describe_fixed_rate(config) if isinstance(config, HeadedConfig) else []
     before, after = dict(list_rates(config)), dict(list_rates(again))
     return lines + [

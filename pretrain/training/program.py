@@ -141,14 +141,14 @@ def make_program(
     rate = rate or make_learning_rate(run.optimizer, run.train.steps)
     optimizer, data = make_run_optimizer(run, rate), run.data
     merge, differentiate = make_lora(run) if run.train.lora_rank else (leave_unchanged,) * 2
-    init = partial(init_run_state, run, optimizer)
+    refused, init = trust.list_refused(data.objective), partial(init_run_state, run, optimizer)
     abstract_state = jax.eval_shape(init)
     params = abstract_state.params
     if scores_at_once is None or LOSS in trust.refused:
         scores_at_once = choose_scores_at_once(run, mesh, params, trust.refused)
     state_shardings = make_state_shardings(abstract_state, mesh)
     make_on_shard = partial(make_hooks, attention["update"], True)
-    strategy = choose_gradient_strategy(run, mesh, params, model, make_on_shard, trust.refused)
+    strategy = choose_gradient_strategy(run, mesh, params, model, make_on_shard, refused)
     step = make_train_step(
         *(strategy.model, loss, optimizer, rate),
         seed=run.train.seed,
@@ -172,7 +172,7 @@ def make_program(
             evaluation_model, loss, mesh, compute_dtype=run.train.compute_dtype
         ),
         attention=attention,
-        exchange=describe_exchange(params, mesh, run.train, trust.refused.get(EXCHANGE)),
+        exchange=describe_exchange(params, mesh, run.train, refused.get(EXCHANGE)),
         scores_at_once=scores_at_once,
     )
 

@@ -12,8 +12,11 @@ import pytest
 from data.config import Data
 from data.objectives import Classification
 from models import build
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
 from models.config.deberta_v3 import DebertaV3Config
-from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from models.deberta_v3 import ReplacedTokenHead
 from models.layers.relative.disentangled_attention import find_rows
 from pretrain.config import Run

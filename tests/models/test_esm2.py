@@ -12,8 +12,9 @@ import pytest
 
 from data.vocabulary.alphabets import make_alphabet
 from models import build
+from models.config.classifier import ClassifierConfig
 from models.config.esm2 import Esm2Config
-from models.config.heads import ClassifierConfig, TaggerConfig
+from models.config.tagger import TaggerConfig
 from models.esm2 import drop_masks
 from pretrain.convert import fine_tuned
 from pretrain.convert.pretrained import CONVERTERS

@@ -16,14 +16,15 @@ from data.config import Data
 from data.objectives import Classification
 from data.vocabulary.load import train_vocabulary
 from models import build
+from models.config.classifier import ClassifierConfig
 from models.config.eurobert import EuroBertConfig
-from models.config.heads import ClassifierConfig, TaggerConfig
 from models.config.neobert import NeoBertConfig
+from models.config.tagger import TaggerConfig
 from pretrain.api.importing import make_starting_run
 from pretrain.config import Run, load
 from pretrain.convert import fine_tuned
 from pretrain.convert.pretrained import CONVERTERS
-from pretrain.publish.cards.model_card import make_loading_lines
+from pretrain.publish.cards.loading_lines import make_loading_lines
 from pretrain.training.schedules import make_learning_rate
 from tests.models.promises.test_heads import make_headed, make_vocabulary
 

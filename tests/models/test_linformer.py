@@ -10,8 +10,9 @@ import pytest
 
 from models import build
 from models.config.bert import BertConfig
-from models.config.heads import ClassifierConfig, SpanReaderConfig
+from models.config.classifier import ClassifierConfig
 from models.config.linformer import LinformerConfig
+from models.config.span_reader import SpanReaderConfig
 from models.layers.attention import Attention
 from models.layers.layer_layout import flatten_params, unflatten_params
 from models.layers.masks import Mask, make_causal_mask, make_padding_mask

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from models import build
-from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
 from models.config.modernbert import ModernBertConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from models.layers.rotary import find_positions, make_rotation, rotate
 from pretrain.convert import fine_tuned
 from pretrain.convert.pretrained import CONVERTERS

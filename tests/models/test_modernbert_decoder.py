@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models import build
-from models.config.heads import ClassifierConfig
+from models.config.classifier import ClassifierConfig
 from models.config.modernbert import ModernBertConfig
 from models.config.modernbert_decoder import ModernBertDecoderConfig
 from models.generation.decoding import Greedy, continue_prompts

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from models import build
+from models.config.classifier import ClassifierConfig
 from models.config.deep_averaging import DeepAveragingConfig
-from models.config.heads import ClassifierConfig
 from models.config.recurrent_encoder import RecurrentEncoderConfig
 from models.config.textcnn import TextCnnConfig
 from models.deep_averaging import hash_bytes, hash_ngrams

@@ -12,6 +12,7 @@ from data.objectives import (
     BidirectionalLm,
     CausalLm,
     Classification,
+    Contrastive,
     Denoising,
     Distillation,
     MaskedLm,
@@ -26,17 +27,18 @@ from data.objectives import (
 from models.config.albert import AlbertConfig
 from models.config.bart import BartConfig
 from models.config.bert import BertConfig
+from models.config.classifier import ClassifierConfig
 from models.config.deberta_v3 import DebertaV3Config
 from models.config.deep_averaging import DeepAveragingConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.elmo import ElmoConfig
+from models.config.embedder import EmbedderConfig
 from models.config.eurobert import EuroBertConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.config.gpt_bert import GptBertConfig
-from models.config.heads import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from models.config.lstm_lm import LstmLmConfig
 from models.config.modernbert import ModernBertConfig
@@ -141,6 +143,9 @@ RUNS = {
         ClassifierConfig(encoder=make_tiny(Gpt2Config), labels=("a", "b"), dropout=0.0),
         Classification(length=32, cls_position="none"),
     ),
+    "embedder": make_tiny_run(
+        EmbedderConfig(encoder=BERT, learn_temperature=True), Contrastive(length=32, texts=3)
+    ),
     "t5": make_tiny_run(T5, SpanCorruption(inputs=32)),
     "t5_gated": make_tiny_run(
         dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)
@@ -230,8 +235,8 @@ def random_batch():
             run.data.objective, run.data.batch_size
         ).items():
             if key in ("attention_mask", "encoder_attention_mask", "discriminator_weights"):
-                value = np.arange(shape[1])[None] < rng.integers(
-                    shape[1] // 2, shape[1] + 1, (shape[0], 1)
+                value = np.arange(shape[-1]) < rng.integers(
+                    shape[-1] // 2, shape[-1] + 1, (*shape[:-1], 1)
                 )
             elif key in ("encoder_segment_ids", "decoder_segment_ids"):  # tokens per target, about
                 value = 1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)

@@ -220,7 +220,7 @@ def resolve_threshold(trained: Trained) -> Run:
 
     If the configuration names none, it is the one that was best on the held-out split.
     """
-    from models.config.heads import SpanReaderConfig
+    from models.config.span_reader import SpanReaderConfig
     from pretrain.workdir.checkpoints import Checkpoints
 
     run = trained.run

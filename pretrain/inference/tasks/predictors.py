@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
-from pretrain.inference.tasks import predict_answers, predict_choices, predict_labels, predict_tags
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
+from models.config.embedder import EmbedderConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
+from pretrain.inference.tasks import (
+    predict_answers,
+    predict_choices,
+    predict_labels,
+    predict_tags,
+    predict_vectors,
+)
 
 
 def format_label(texts: Sequence[str], result: dict[str, Any]) -> str:
@@ -58,6 +68,12 @@ PREDICTORS = {
         predict_answers.format_answer,
         lambda config: dict(predict_answers.BLANK),
         ("n_best",),
+    ),
+    EmbedderConfig: PredictorSpec(
+        predict_vectors.make_reader,
+        predict_vectors.VectorPredictor,
+        predict_vectors.format_vector,
+        lambda config: {"vector": None},
     ),
 }
 

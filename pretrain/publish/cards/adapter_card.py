@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from models.config.heads import ClassifierConfig, TaggerConfig
+from models.config.classifier import ClassifierConfig
+from models.config.tagger import TaggerConfig
 from pretrain.publish.cards.card_texts import format_literal
 from pretrain.settings import Train
 

@@ -2,7 +2,11 @@
 
 import json
 
-from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
+from models.config.embedder import EmbedderConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.host.terminal import escape, escape_line
 
 # The task of a fine-tuned model, for any encoder.
@@ -11,6 +15,7 @@ HEAD_TASKS = {
     TaggerConfig: "token-classification",
     ChoiceConfig: "multiple-choice",
     SpanReaderConfig: "question-answering",
+    EmbedderConfig: "sentence-similarity",
 }
 
 
@@ -80,6 +85,13 @@ USES = {
             'padding=True, return_tensors="pt")',
             "print(model(**{{name: array[None] for name, array in ids.items()}})"
             ".logits.softmax(-1))",
+        ),
+    ),
+    "sentence-similarity": (
+        "It gives a text a vector; texts that are alike have vectors with a high cosine",
+        (
+            'vectors = model.encode(["It is a text.", "This is another."])',
+            "print(model.similarity(vectors, vectors))",
         ),
     ),
     "text2text": (

@@ -5,37 +5,42 @@ It describes the model, its data, its scores, how to load it, and its limits.
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import jax
 
 from data.examples.tags_as_text import NO_ENTITY, UNTYPED_NAME
-from data.examples.text_pairs import UNANSWERABLE, format_source
+from data.examples.text_pairs import UNANSWERABLE
 from data.images.encoding import ImageEncoding
 from data.mixed import describe_objective, split_objective
-from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from data.vocabulary.base import Vocabulary
 from models.config.base import TEACHER, Config
-from models.config.heads import ChoiceConfig, HeadedConfig, SpanReaderConfig
+from models.config.choice import ChoiceConfig
+from models.config.embedder import EmbedderConfig
+from models.config.heads import HeadedConfig
+from models.config.span_reader import SpanReaderConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_family
-from pretrain.convert.head_maps import HEAD_CONVERSIONS, list_unread_modules
+from pretrain.convert.head_maps import list_unread_modules
 from pretrain.families import Family
 from pretrain.publish.cards import adapter_card, image_card
 from pretrain.publish.cards.card_data import describe_data, format_scores
 from pretrain.publish.cards.card_texts import (
     HEAD_TASKS,
     UNLICENSED,
-    USES,
     describe_code,
     describe_license,
     format_code,
     format_license,
-    format_literal,
     format_size,
-    name_auto_class,
+)
+from pretrain.publish.cards.loading_lines import (
+    find_gap_token,
+    find_use,
+    make_loading_lines,
+    make_sample_input,
 )
 from pretrain.training.optimizers.frozen import count_trained
 
@@ -90,8 +95,9 @@ def make_card(
         size = count_trained(run, own)
         title = f"A LoRA adapter of {size:,} parameters for {family.title}"
         loading = adapter_card.list_loading_lines(run.model, loading, place, base)
+    library = "sentence-transformers" if isinstance(run.model, EmbedderConfig) else "transformers"
     sections = [
-        f"---\nlibrary_name: {'peft' if base else 'transformers'}\n"
+        f"---\nlibrary_name: {'peft' if base else library}\n"
         f"pipeline_tag: {find_task(run.model)}\n"
         f"tags: [{'lora, ' if base else ''}{family.tokenizer_name}]\n"
         f"{_name_base_model(trained, base)}{format_license(license)}---",
@@ -125,68 +131,6 @@ def _name_base_model(trained: TrainedModel, base: str | None) -> str:
 def is_fine_tuned(run: Run) -> bool:
     """Return whether a run is a fine-tuning on a task."""
     return isinstance(run.model, HeadedConfig) or isinstance(run.data.objective, Text2Text)
-
-
-def find_auto_class(config: Config) -> str:
-    """Return the class of transformers that opens the folder of a model."""
-    if isinstance(config, HeadedConfig):
-        return f"AutoModel{HEAD_CONVERSIONS[type(config)].suffix}"
-    return name_auto_class(find_model_family(config).require_hugging_face().architecture)
-
-
-def find_use(run: Run) -> tuple[tuple[str, Sequence[str]], dict[str, str]]:
-    """Return the entry of USES for a run, and the values of its placeholders."""
-    objective, prompt = run.data.objective, ""
-    family = find_model_family(run.model)
-    key = HEAD_TASKS.get(type(run.model)) or family.use or family.task
-    if isinstance(objective, Text2Text):
-        prompt = make_sample_input((*objective.tasks, objective)[0])
-    return USES[objective.name if prompt else key], {"prompt": prompt}
-
-
-def make_sample_input(objective: Text2Text) -> str:
-    """Return a sample input of a text-to-text model."""
-    texts = (
-        ("Who sleeps?", "The fox sleeps.")
-        if objective.questions
-        else ("It is a text.", *["This is another."] * len(objective.columns))
-    )
-    return format_source(objective, texts[: len(objective.columns) - 1])
-
-
-def make_loading_lines(run: Run, encoding: Vocabulary | ImageEncoding, folder: str) -> list[str]:
-    """Return lines of Python that load an export and use it."""
-    if isinstance(encoding, ImageEncoding):
-        auto_class, config = find_auto_class(run.model), cast(Any, run.model)
-        return image_card.list_loading_lines(config, auto_class, format_literal(folder))
-    ((_, lines), values), auto_class = find_use(run), find_auto_class(run.model)
-    values = {
-        "folder": folder,
-        "gap": _find_gap_token(find_model_family(run.model), encoding),
-        **values,
-    }
-    values = {name: format_literal(value) for name, value in values.items()}
-    opened = f'"{values["folder"]}"'
-    if find_model_family(run.model).require_hugging_face().code:
-        opened += ", trust_remote_code=True"
-    use = [line.replace('"{folder}"', "{opened}").format(**values, opened=opened) for line in lines]
-    imported = f"{auto_class}, AutoTokenizer"
-    if use[-1].startswith("pipeline"):
-        imported += ", pipeline"
-    return [
-        f"from transformers import {imported}",
-        f"model = {auto_class}.from_pretrained({opened})",
-        f"tokenizer = AutoTokenizer.from_pretrained({opened})",
-        *use,
-    ]
-
-
-def _find_gap_token(family: Family, vocabulary: Vocabulary) -> str:
-    """Return the token that stands for a gap, or another special token if the model has none."""
-    if SpanCorruption in family.objectives:
-        return "<extra_id_0>"
-    ids = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
-    return vocabulary.pieces[next(ids)]
 
 
 def _describe_origin(trained: TrainedModel) -> str:
@@ -260,6 +204,9 @@ def _list_facts(
     elif isinstance(headed, SpanReaderConfig):
         span = "a span of the context"
         yield "answers", f"{span}, or none" if headed.unanswerable else span
+    elif isinstance(headed, EmbedderConfig):
+        length = ", of length 1" if headed.normalize else ""
+        yield "vectors", f"{model.width} numbers{length}; pooling: {headed.pooling}"
     elif headed is not model:
         yield "labels", ", ".join(map(format_code, headed.labels)) or "none: a score"
     else:
@@ -313,7 +260,7 @@ def _describe_limits(trained: TrainedModel, family: Family, license: str | None)
     if isinstance(trained.encoding, ImageEncoding):
         limits = "\n\n".join(image_card.LIMITS)
         return limits.replace(UNLICENSED, describe_license(license))
-    gap = format_code(_find_gap_token(family, trained.vocabulary))
+    gap = format_code(find_gap_token(family, trained.vocabulary))
     (does, _), values = find_use(trained.run)
     values = {name: format_code(value) for name, value in values.items()}
     use = f"{does.format(gap=gap, **values)}; it follows no instructions"

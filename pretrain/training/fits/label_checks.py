@@ -10,7 +10,11 @@ from functools import partial
 from typing import Any
 
 from data.objectives.text2text import Text2Text
-from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
+from models.config.embedder import EmbedderConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.workdir.workdir import Workdir
 
 # (a function that reads the examples of a source, a function that writes them as a store)
@@ -166,6 +170,19 @@ def make_answer_io(run: Any) -> ExampleIo:
     return partial(read_questions, unanswerable=run.model.unanswerable), write_heldout
 
 
+def make_text_io(run: Any) -> ExampleIo:
+    """Return the functions that read and write the texts of an embedder."""
+    from data.examples.labelled_store import write_labelled
+    from data.examples.text_sets import read_text_sets
+
+    columns = run.data.objective.columns
+
+    def read_examples(source: str, file_format: str | None = None) -> list[Any]:
+        return read_text_sets(source, columns, None, None, file_format)[0]
+
+    return read_examples, write_labelled
+
+
 def list_label_names(run: Any) -> tuple[str, ...]:
     """Return the names of the classes, tags or choices of a run, () if it has none."""
     return (
@@ -180,4 +197,5 @@ LABELLED: dict[type, Callable[[Any], ExampleIo]] = {
     TaggerConfig: make_tag_io,
     ChoiceConfig: make_choice_io,
     SpanReaderConfig: make_answer_io,
+    EmbedderConfig: make_text_io,
 }

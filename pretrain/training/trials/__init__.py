@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pretrain.kernels.attention.choice import AUTOMATIC
 
@@ -24,6 +24,12 @@ class Trust(NamedTuple):
     find_doubt: Callable[..., str | None] = AUTOMATIC.find_doubt
     refused: Mapping[str, str] = MappingProxyType({})
     is_strict: bool = False
+
+    def list_refused(self, objective: Any) -> Mapping[str, str]:
+        """Return `refused`, and the exchange of gradients if a loss compares all rows."""
+        if not objective.compares_rows:
+            return self.refused
+        return {**self.refused, EXCHANGE: "the loss compares the rows of all devices"}
 
 
 TRUSTING = Trust()

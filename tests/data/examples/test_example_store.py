@@ -15,7 +15,7 @@ from data.pipeline import Stream
 from data.store.kinds import open_source
 from data.store.reader import Store
 from models.config.bert import BertConfig
-from models.config.heads import ClassifierConfig
+from models.config.classifier import ClassifierConfig
 from pretrain.config import Run
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.fits.model_fit import check_fit

@@ -12,14 +12,16 @@ import pytest
 from models import build
 from models.config.albert import AlbertConfig
 from models.config.bert import BertConfig
+from models.config.classifier import ClassifierConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
-from models.config.heads import ClassifierConfig, SpanReaderConfig, TaggerConfig
 from models.config.lstm_lm import LstmLmConfig
 from models.config.roberta import RobertaConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from models.config.xlnet import XLNetConfig
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead

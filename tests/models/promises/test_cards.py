@@ -16,7 +16,7 @@ from pretrain.convert.read_write import write_model
 from pretrain.families import FAMILIES
 from pretrain.finetune.encoders import make_head_objective
 from pretrain.publish.cards.card_texts import name_auto_class
-from pretrain.publish.cards.model_card import make_loading_lines
+from pretrain.publish.cards.loading_lines import make_loading_lines
 from tests.models.promises.test_heads import EXPORTED, FITTING, name_pair
 from tests.pretrain.finetune.encoders import TEXT, draw_params
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from models.config.heads import SpanReaderConfig, TaggerConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.config import Run
 from pretrain.convert import fine_tuned
 from pretrain.convert.head_maps import HEAD_CONVERSIONS, list_unread_modules

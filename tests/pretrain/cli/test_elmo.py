@@ -13,7 +13,7 @@ from data.vocabulary.word_level import make_word_vocabulary
 from models import build
 from models.activations import capture_activations
 from models.config.elmo import ElmoConfig
-from models.config.heads import TaggerConfig
+from models.config.tagger import TaggerConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer
 from pretrain.config import ConfigError, Run, load, validate_run

@@ -8,7 +8,7 @@ import pytest
 from data.config import Data
 from data.objectives import MaskedLm
 from data.vocabulary.load import train_vocabulary
-from models.config.heads import ClassifierConfig
+from models.config.classifier import ClassifierConfig
 from models.config.linformer import LinformerConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_headed_run, make_initializer

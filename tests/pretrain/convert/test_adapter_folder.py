@@ -12,11 +12,13 @@ from safetensors.numpy import load_file, save_file
 
 from models import build
 from models.config.bert import BertConfig
+from models.config.classifier import ClassifierConfig
 from models.config.gpt2 import Gpt2Config
-from models.config.heads import ClassifierConfig, SpanReaderConfig, TaggerConfig
 from models.config.modernbert import ModernBertConfig
 from models.config.roberta import RobertaConfig
+from models.config.span_reader import SpanReaderConfig
 from models.config.t5 import T5Config
+from models.config.tagger import TaggerConfig
 from models.config.xlnet import XLNetConfig
 from models.layers.layer_layout import flatten_params
 from models.layers.lora import merge_factors

@@ -8,8 +8,11 @@ import pytest
 
 from data.images.encoding import ImageEncoding
 from models.config.base import ImageConfig
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
 from models.config.gpt import GptConfig
-from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.convert.fine_tuned import from_hf_config
 from pretrain.convert.head_maps import HEAD_CONVERSIONS
 from pretrain.convert.pretrained import CONVERTERS

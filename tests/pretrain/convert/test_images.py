@@ -21,7 +21,7 @@ from pretrain.convert.encodings.processor import describe_processor, read_crop_r
 from pretrain.convert.read_write import find_converter, open_model, write_model
 from pretrain.convert.safe_folder import FolderError
 from pretrain.publish.cards.image_card import list_loading_lines
-from pretrain.publish.cards.model_card import find_auto_class
+from pretrain.publish.cards.loading_lines import find_auto_class
 from pretrain.publish.jax_folder import write_jax_folder
 from tests import given
 from tests.models.image_peers import draw_params, draw_pixels

@@ -23,7 +23,6 @@ from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.config.gpt_bert import GptBertConfig
-from models.config.heads import TaggerConfig
 from models.config.linformer import LinformerConfig
 from models.config.lstm_lm import LstmLmConfig
 from models.config.modernbert import ModernBertConfig
@@ -35,6 +34,7 @@ from models.config.roberta import RobertaConfig
 from models.config.sparse_transformer import SparseTransformerConfig
 from models.config.t5 import T5Config
 from models.config.t5gemma import T5GemmaConfig
+from models.config.tagger import TaggerConfig
 from models.config.transformer import TransformerConfig
 from models.config.transformer_xl import Clusters, TransformerXLConfig
 from models.config.xlnet import XLNetConfig

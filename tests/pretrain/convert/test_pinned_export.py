@@ -14,8 +14,10 @@ from safetensors.numpy import load_file
 from data.objectives import AnswerSpan, CausalLm, MultipleChoice, Tagging
 from models import build
 from models.config.base import ImageConfig
+from models.config.choice import ChoiceConfig
 from models.config.gpt3 import Gpt3Config
-from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.convert import tokenizer
 from pretrain.convert.pretrained import CONVERTERS

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from data.vocabulary.load import read_vocabulary, train_vocabulary
+from models.config.classifier import ClassifierConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
-from models.config.heads import ClassifierConfig
 from models.config.t5 import T5Config
 from pretrain.api.importing import make_starting_run
 from pretrain.convert.read_write import open_model, write_model

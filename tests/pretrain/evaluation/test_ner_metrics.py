@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from data.store.split import MixtureSource, Split
-from models.config.heads import TaggerConfig
+from models.config.tagger import TaggerConfig
 from pretrain.evaluation.task_metrics import check_metrics, compute_metrics
 from pretrain.settings.overrides import ConfigError
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from data.rows.frames import move_cls_last
-from models.config.heads import SpanReaderConfig
+from models.config.span_reader import SpanReaderConfig
 from pretrain.evaluation import qa_spans
 from pretrain.evaluation.task_metrics import METRICS, compute_metrics
 from pretrain.inference.tasks import n_best

@@ -14,8 +14,9 @@ from data.examples.choice_questions import ChoiceQuestion
 from data.objectives import CausalLm
 from data.vocabulary.load import train_vocabulary
 from models import build
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
 from models.config.gpt2 import Gpt2Config
-from models.config.heads import ChoiceConfig, ClassifierConfig
 from models.config.lstm_lm import LstmLmConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer

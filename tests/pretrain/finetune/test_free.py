@@ -12,8 +12,8 @@ import pytest
 from models import build
 from models.config.albert import AlbertConfig
 from models.config.bert import BertConfig
+from models.config.classifier import ClassifierConfig
 from models.config.gpt3 import Gpt3Config
-from models.config.heads import ClassifierConfig
 from pretrain.config import override_run, validate_run
 from pretrain.mesh.sharding import format_path, make_mesh
 from pretrain.settings.overrides import ConfigError

@@ -12,7 +12,8 @@ import pytest
 
 from data.config import Data
 from data.objectives import Classification, Regression
-from models.config.heads import ChoiceConfig, ClassifierConfig
+from models.config.choice import ChoiceConfig
+from models.config.classifier import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run

@@ -14,7 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from data.config import Data
 from models import build
-from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
+from models.config.choice import ChoiceConfig
+from models.config.span_reader import SpanReaderConfig
+from models.config.tagger import TaggerConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_initializer, make_starting_run
 from pretrain.config import Run

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.config.classifier import ClassifierConfig
 from models.config.gpt2 import Gpt2Config
-from models.config.heads import ClassifierConfig
 from models.config.textcnn import TextCnnConfig
 from models.layers.layer_layout import flatten_params, match_layout, unstack_layers
 from models.layers.linear import Dense

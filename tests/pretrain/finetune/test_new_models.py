@@ -17,7 +17,7 @@ from data.objectives import Classification
 from data.vocabulary.load import load_vocabulary
 from data.vocabulary.word_level import make_word_vocabulary
 from data.vocabulary.word_vectors import fill_embeddings, read_word_vectors
-from models.config.heads import ClassifierConfig
+from models.config.classifier import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.config import AdamW, Checkpoint, ConfigError, Evaluate, Run, Train, load
 from pretrain.workdir.trained import open_trained

@@ -16,7 +16,7 @@ from data.examples.labelled_examples import Example
 from data.objectives import Classification, Regression
 from data.pipeline import Stream
 from data.vocabulary.tokenizer_json import read_tokenizer_json
-from models.config.heads import ClassifierConfig
+from models.config.classifier import ClassifierConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_type, tokenizer
 from pretrain.convert.read_write import write_model

@@ -11,7 +11,8 @@ from etils import epath
 from data.config import Data
 from data.examples.choice_questions import ChoiceQuestion
 from data.objectives import MultipleChoice, Tagging
-from models.config.heads import ChoiceConfig, TaggerConfig
+from models.config.choice import ChoiceConfig
+from models.config.tagger import TaggerConfig
 from pretrain.config import Run
 from pretrain.convert.read_write import write_model
 from pretrain.inference.tasks.predict_choices import ChoicePredictor

@@ -21,7 +21,7 @@ from data.store.reader import Store
 from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.bert import BertConfig
-from models.config.heads import SpanReaderConfig
+from models.config.span_reader import SpanReaderConfig
 from pretrain.__main__ import main
 from pretrain.config import Run, override_run
 from pretrain.convert import find_model_type, tokenizer

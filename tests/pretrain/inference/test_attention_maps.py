@@ -20,9 +20,9 @@ from models import build
 from models.activations import capture_activations
 from models.config.base import ImageConfig
 from models.config.bert import BertConfig
+from models.config.classifier import ClassifierConfig
 from models.config.electra import ElectraConfig
 from models.config.gpt2 import Gpt2Config
-from models.config.heads import ClassifierConfig
 from models.config.t5 import T5Config
 from models.config.textcnn import TextCnnConfig
 from models.layers.encoder_decoder import shift_right

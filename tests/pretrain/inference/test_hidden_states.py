@@ -15,8 +15,8 @@ from safetensors import safe_open
 from data.vocabulary.load import train_vocabulary
 from models import build
 from models.config.bert import BertConfig
+from models.config.classifier import ClassifierConfig
 from models.config.gpt2 import Gpt2Config
-from models.config.heads import ClassifierConfig
 from models.config.xlnet import XLNetConfig
 from pretrain.__main__ import main
 from pretrain.config import Mesh

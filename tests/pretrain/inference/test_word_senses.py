@@ -10,7 +10,7 @@ import pytest
 
 from data.vocabulary.load import train_vocabulary
 from models import build
-from models.config.heads import ClassifierConfig
+from models.config.classifier import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.api.importing import make_starting_run
 from pretrain.convert import tokenizer

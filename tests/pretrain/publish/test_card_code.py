@@ -9,7 +9,8 @@ from pretrain.convert.read_write import write_model
 from pretrain.families import FAMILIES
 from pretrain.inference.fill_mask import MaskFiller
 from pretrain.publish.cards.card_data import format_scores
-from pretrain.publish.cards.model_card import find_task, make_card, make_loading_lines
+from pretrain.publish.cards.loading_lines import make_loading_lines
+from pretrain.publish.cards.model_card import find_task, make_card
 from pretrain.workdir.trained import Trained
 from pretrain.workdir.workdir import Workdir
 from tests.pretrain.finetune.encoders import draw_params, make_encoders, trained_vocabularies

@@ -11,10 +11,11 @@ from markdown_it import MarkdownIt
 from data.config import Data
 from data.objectives import Classification
 from models.config.bert import BertConfig
-from models.config.heads import ClassifierConfig
+from models.config.classifier import ClassifierConfig
 from pretrain.config import Run
 from pretrain.publish.cards.card_texts import format_code, format_literal
-from pretrain.publish.cards.model_card import make_card, make_loading_lines
+from pretrain.publish.cards.loading_lines import make_loading_lines
+from pretrain.publish.cards.model_card import make_card
 
 pytestmark = pytest.mark.fast
 HOSTILE = (

@@ -1,0 +1,1 @@
+"""Vectors of texts: an embedder, the nearest neighbours, and hard negatives."""

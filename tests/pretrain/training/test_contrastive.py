@@ -1,0 +1,160 @@
+"""The losses of embedders, against formulas in NumPy and against sentence-transformers."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data.objectives.contrastive import Contrastive
+from data.objectives.similarity import Similarity
+from pretrain.settings.overrides import ConfigError
+from pretrain.training.losses import make_loss
+from pretrain.training.losses.loss import ScoreTokens
+
+B, T, L, D = 6, 3, 5, 8
+TOKENS = ScoreTokens(lambda hidden: hidden)
+
+
+def draw_batch(seed=0, texts=T):
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(B, texts, D)).astype(np.float32)
+    batch = {
+        "token_ids": rng.integers(0, 1000, (B, texts, L)).astype(np.int32),
+        "attention_mask": np.ones((B, texts, L), bool),
+        "label_weights": np.ones(B, np.float32),
+    }
+    return vectors, batch
+
+
+def compute(objective, vectors, batch, scale=20.0):
+    loss = make_loss(objective)
+    return loss.compute_sums((jnp.asarray(vectors), jnp.float32(scale)), TOKENS, batch)
+
+
+def measure_cosines(a, b):
+    unit = [x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (a, b)]
+    return unit[0].astype(np.float64) @ unit[1].T.astype(np.float64)
+
+
+def cross_entropy(scores, labels):
+    shifted = scores - scores.max(axis=1, keepdims=True)
+    return np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
+
+
+def expect_infonce(vectors, both=False, width=D):
+    vectors = vectors[..., :width]
+    queries, candidates = vectors[:, 0], np.concatenate([vectors[:, t] for t in range(1, T)])
+    scores = 20 * measure_cosines(queries, candidates)
+    own = np.arange(B)
+    losses = cross_entropy(scores, own)
+    return (losses + cross_entropy(scores[:, :B].T, own)) / 2 if both else losses
+
+
+@pytest.mark.parametrize("directions", ["queries", "both"])
+def test_a_query_finds_its_text_among_all_of_the_batch(directions):
+    vectors, batch = draw_batch()
+    objective = Contrastive(texts=T, directions=directions)
+    found = compute(objective, vectors, batch)
+    expected = expect_infonce(vectors, directions == "both")
+    assert found["contrastive"] == pytest.approx(expected.sum(), rel=1e-5)
+    scores = measure_cosines(vectors[:, 0], np.concatenate([vectors[:, 1], vectors[:, 2]]))
+    is_right = scores.argmax(axis=1) == np.arange(B)
+    assert float(found["contrastive_accuracy"]) == is_right.sum()
+
+
+def test_widths_are_vectors_by_themselves():
+    vectors, batch = draw_batch(1)
+    found = compute(Contrastive(texts=T, widths=(D, 4, 2)), vectors, batch)
+    expected = sum(expect_infonce(vectors, width=width).sum() for width in (D, 4, 2))
+    assert found["contrastive"] == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match=r"widths=\(16,\): the vectors have 8 components"):
+        compute(Contrastive(texts=T, widths=(16,)), vectors, batch)
+
+
+def test_copies_of_its_texts_are_no_negatives():
+    """Example 1 has the positive of 0, and the negative of 2 is the query of 2."""
+    vectors, batch = draw_batch(2)
+    ids = batch["token_ids"]
+    ids[1, 1], ids[2, 2] = ids[0, 1], ids[2, 0]
+    ids[3, 1, 3:], batch["attention_mask"][3, 1, 3:] = 0, False  # padding is no part of a text
+    ids[4, 1], batch["attention_mask"][4, 1] = ids[3, 1], batch["attention_mask"][3, 1]
+    ids[4, 1, 3:] = 9
+    scores = 20 * measure_cosines(vectors[:, 0], np.concatenate([vectors[:, 1], vectors[:, 2]]))
+    for query, candidate in ((0, 1), (1, 0), (2, B + 2), (3, 4), (4, 3)):
+        scores[query, candidate] = -np.inf
+    found = compute(Contrastive(texts=T), vectors, batch)
+    assert found["contrastive"] == pytest.approx(
+        cross_entropy(scores, np.arange(B)).sum(), rel=1e-5
+    )
+
+
+def test_rows_that_fill_a_batch_are_no_candidates():
+    vectors, batch = draw_batch(3)
+    batch["label_weights"][4:] = 0
+    found = compute(Contrastive(texts=T), vectors, batch)
+    scores = 20 * measure_cosines(vectors[:4, 0], np.concatenate([vectors[:4, 1], vectors[:4, 2]]))
+    assert found["contrastive"] == pytest.approx(
+        cross_entropy(scores, np.arange(4)).sum(), rel=1e-5
+    )
+
+
+def test_the_order_of_scores_is_compared_pair_by_pair():
+    vectors, batch = draw_batch(4, texts=2)
+    batch["labels"] = np.array([0, 3, 3, 1, 5, 2], np.float32)
+    batch["label_weights"][5] = 0
+    cosines = 20 * np.diag(measure_cosines(vectors[:, 0], vectors[:, 1]))
+    labels, terms = batch["labels"], [0.0]
+    terms += [cosines[i] - cosines[j] for i in range(5) for j in range(5) if labels[i] < labels[j]]
+    found = compute(Similarity(), vectors, batch)
+    assert found["similarity"] / 5 == pytest.approx(np.log(np.exp(terms).sum()), rel=1e-5)
+
+
+def test_a_cosine_follows_its_score():
+    vectors, batch = draw_batch(5, texts=2)
+    batch["labels"] = np.array([0, 3, 3, 1, 5, 2], np.float32)
+    cosines = np.diag(measure_cosines(vectors[:, 0], vectors[:, 1]))
+    found = compute(Similarity(target="cosine", highest=5), vectors, batch)
+    expected = ((cosines - batch["labels"] / 5) ** 2).sum()
+    assert found["similarity"] == pytest.approx(expected, rel=1e-5)
+    rows = make_loss(Similarity()).row_predictions((vectors, 20.0), batch)
+    np.testing.assert_allclose(rows[:, 0], cosines, atol=1e-6)
+
+
+def test_no_gradient_is_lost_where_a_vector_is_zero():
+    vectors, batch = draw_batch(6)
+    vectors[0] = 0
+    assert np.isfinite(compute(Contrastive(texts=T), vectors, batch)["contrastive"])
+
+
+def test_labels_are_not_smoothed():
+    vectors, batch = draw_batch()
+    loss = make_loss(Contrastive(texts=T))
+    tokens = ScoreTokens(lambda hidden: hidden, label_smoothing=0.1)
+    with pytest.raises(ConfigError, match="label_smoothing=0.1: the texts of a batch"):
+        loss.compute_sums((jnp.asarray(vectors), jnp.float32(1)), tokens, batch)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("directions", ["queries", "both"])
+def test_losses_are_those_of_sentence_transformers(directions):
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    losses = pytest.importorskip(
+        "sentence_transformers.sentence_transformer.losses",
+        reason="sentence-transformers is not installed",
+    )
+    vectors, batch = draw_batch(7)
+    parts = [torch.tensor(vectors[:, t]) for t in range(T)]
+    options = {}
+    if directions == "both":
+        options = {
+            "directions": ("query_to_doc", "doc_to_query"),
+            "partition_mode": "per_direction",
+        }
+    model = torch.nn.Linear(1, 1)  # which the loss of ready vectors does not call
+    theirs = losses.MultipleNegativesRankingLoss(model, **options)
+    expected = float(theirs.compute_loss_from_embeddings(parts, None))
+    found = compute(Contrastive(texts=T, directions=directions), vectors, batch)
+    assert found["contrastive"] / B == pytest.approx(expected, abs=1e-5)
+    labels = torch.tensor([0.0, 3, 3, 1, 5, 2])
+    expected = float(losses.CoSENTLoss(model).compute_loss_from_embeddings(parts[:2], labels))
+    found = compute(Similarity(), vectors[:, :2], batch | {"labels": labels.numpy()})
+    assert found["similarity"] / B == pytest.approx(expected, abs=1e-5)
