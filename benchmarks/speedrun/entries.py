@@ -75,8 +75,8 @@ ONE_LINE = (
 TWO_LINES = (Stage("short", 2 / 3, (*SHORT, CONSTANT)), Stage("long", 1 / 3, (*LONG, *LAST)))
 # Rows of 64 for as long as the positions above 16, or the context, need.
 LITTLE_LONG = (Stage("short", 0.85, (*SHORT, CONSTANT)), Stage("long", 0.15, (*LONG, *LAST)))
-# Rows of 64 cost an eighth more than the same tokens in rows of 16, and there is one program less.
-LONG_ALONE = (Stage("long", 2 / 3, (*LONG, CONSTANT)), Stage("decay", 1 / 3, (*LONG, *LAST)))
+# Rows of 64 cost an eighth more than the same tokens in rows of 16.
+LONG_ALONE = (Stage("short", 2 / 3, (*LONG, CONSTANT)), Stage("long", 1 / 3, (*LONG, *LAST)))
 RAMPED_MASKS = (
     Stage("short", 2 / 3, (*SHORT, CONSTANT)),
     Stage("long", 1 / 3, (*LONG, *LAST, "data.objective.mask_rate=0.15")),

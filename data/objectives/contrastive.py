@@ -2,7 +2,7 @@
 
 Van den Oord et al. (2018), InfoNCE; Henderson et al. (2017), the other examples' texts as
 negatives; Gao et al. (2021), SimCSE, where a text belongs to itself under another dropout; Kusupati
-et al. (2022), Matryoshka widths.
+et al. (2022), Matryoshka widths; Izacard et al. (2022), two spans of one document.
 
 B examples   K texts of each   L row length
 """
@@ -43,6 +43,8 @@ class Contrastive(Objective):
     columns: tuple[str, ...] = ("query", "positive")  # of the files
     # what is found: the positive of a query; or that, and the query of a positive, half each
     directions: Literal["queries", "both"] = "queries"
+    # a single text's rows are two spans of it, drawn anew each time, in place of the text itself
+    spans: bool = False
     # Matryoshka: numbers of first components of a vector that are vectors by themselves; their
     # losses are added up; (): all components alone
     widths: tuple[int, ...] = ()
@@ -76,8 +78,12 @@ class Contrastive(Objective):
             raise ValueError(f"{self.name}: widths={self.widths}; all must differ and be above 0")
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[TextRows, BuildBatch]:
-        """Return the table of examples and the function that builds batches; keys are not used."""
+        """Return the table of examples and the function that builds batches."""
         table, build_rows = make_text_rows(self, split, vocabulary)
+        if self.spans and not table.is_single:
+            raise ValueError(
+                f"{self.name}: spans=true is for examples of a single text; these have {self.texts}"
+            )
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             weights_B = np.ones(len(row_B), np.float32)

@@ -31,6 +31,7 @@ class Similarity(Objective):
     description: ClassVar[str] = "the similarity of two texts, rows of {length}"
     rendering: ClassVar[str] = "fine_tuning_rows:render_texts"
     texts: ClassVar[int] = 2
+    spans: ClassVar[bool] = False
     # L: tokens of a row, special tokens included; longer texts are truncated and counted
     length: int = 128
     separators: int = 1  # as of other objectives; a row has one text
@@ -66,7 +67,7 @@ class Similarity(Objective):
             raise ValueError(f"{self.name}: highest={self.highest:g}; it must be above 0")
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[TextRows, BuildBatch]:
-        """Return the table of pairs and the function that builds batches; keys are not used."""
+        """Return the table of pairs and the function that builds batches."""
         table, build_rows = make_text_rows(self, split, vocabulary)
 
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:

@@ -9,20 +9,24 @@ from typing import Any
 
 import numpy as np
 
+from data.rows import hashing
 from data.rows.frames import count_around
 from data.rows.labelled_rows import make_pair_builder
 from data.rows.tables import Batch, find_source_edges
 from data.store.split import Split
 from data.vocabulary.base import Vocabulary
 
+SHARES = (0.1, 0.5)  # of a text, the least and the largest of a span (Izacard et al. 2022)
 INPUTS = ("token_ids", "attention_mask", "token_type_ids")
 
 
 class TextRows:
     """The texts of a split's examples.
 
-    start_DK, length_DK: int64 [D, K], first token and number of tokens of each text.
+    start_DK, whole_DK, length_DK: int64 [D, K], first token of each text, and its number of tokens
+      in the store and in a row.
     labels: float32 [D], the label of each example.
+    is_single: whether the store has one text of each example, which is all of its rows.
     num_truncated: number of examples with a text that does not fit into a row.
     """
 
@@ -47,11 +51,13 @@ class TextRows:
             raise ValueError(
                 f"its examples have {texts} texts; data.objective.texts={objective.texts}"
             )
+        self.is_single = texts == 1
         shape = self.count, objective.texts
         whole_DK = np.diff(starts).reshape(self.count, texts)
         width = objective.length - count_around(objective)
         self.start_DK = np.broadcast_to(starts[:-1].reshape(self.count, texts), shape)
-        self.length_DK = np.broadcast_to(np.minimum(whole_DK, width), shape)
+        self.whole_DK = np.broadcast_to(whole_DK, shape)
+        self.length_DK = np.minimum(self.whole_DK, width)
         self.num_truncated = int((whole_DK > width).any(axis=1).sum())
         self.offsets = find_source_edges(split)
 
@@ -61,7 +67,7 @@ def make_text_rows(
 ) -> tuple[TextRows, Callable[[np.ndarray, np.ndarray], Batch]]:
     """Return the table of examples and a function that lays out the rows of their texts.
 
-    The function returns INPUTS, each [B, K, L]; it does not use its keys.
+    The function returns INPUTS, each [B, K, L]. Its keys draw the spans of objectives with `spans`.
     """
     table = TextRows(split, objective)
     lay_out = make_pair_builder(objective, split, vocabulary)
@@ -69,9 +75,11 @@ def make_text_rows(
     no_second = -objective.separators
 
     def build_rows(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
-        start_N, length_N = (
-            array_DK[row_B].reshape(-1) for array_DK in (table.start_DK, table.length_DK)
-        )
+        start_BK, length_BK = table.start_DK[row_B], table.length_DK[row_B]
+        if objective.spans:
+            first_BK, span_BK = draw_spans(table.whole_DK[row_B], key_B)
+            start_BK, length_BK = start_BK + first_BK, np.minimum(span_BK, length_BK)
+        start_N, length_N = start_BK.reshape(-1), length_BK.reshape(-1)
         rows = lay_out(
             np.stack([start_N, start_N], axis=1),
             np.stack([length_N, np.full_like(length_N, no_second)], axis=1),
@@ -80,3 +88,18 @@ def make_text_rows(
         return {key: rows[key].reshape(shape) for key in INPUTS}
 
     return table, build_rows
+
+
+def draw_spans(whole_BK: np.ndarray, key_B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first token and the length of a span of each text, int64 [B, K].
+
+    A span has a share of its text that is drawn from SHARES, and at least one token.
+
+    whole_BK: numbers of tokens of the texts.
+    """
+    K, (low, high) = whole_BK.shape[1], SHARES
+    uniform_BK = hashing.draw_uniforms(hashing.derive_keys(key_B, hashing.SPAN_LENGTHS), K)
+    share_BK = low + (high - low) * uniform_BK
+    span_BK = np.maximum(np.rint(share_BK * whole_BK), np.minimum(whole_BK, 1)).astype(np.int64)
+    bits_BK = hashing.draw_uint64(hashing.derive_keys(key_B, hashing.SPAN_STARTS), K)
+    return hashing.bits_to_ints(bits_BK, whole_BK - span_BK + 1), span_BK

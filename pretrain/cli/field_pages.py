@@ -106,7 +106,9 @@ def group_sections() -> dict[FieldPage, dict[Any, tuple[str, ...]]]:
         if kind is Run:
             continue
         current = next((page for page in PAGES if page.has_section(kind)), current)
-        groups[current][kind] = places
+        # A place within another one comes after it.
+        inner = [place for place in places if place.startswith(tuple(f"{p}." for p in places))]
+        groups[current][kind] = (*(place for place in places if place not in inner), *inner)
     return groups
 
 

@@ -32,6 +32,8 @@ OBJECTIVES = {
     "regression": objectives.Regression(length=24),
     "tagging": objectives.Tagging(length=24),
     "multiple_choice": objectives.MultipleChoice(length=24, choices=2),
+    "contrastive": objectives.Contrastive(length=24),
+    "similarity": objectives.Similarity(length=24),
     "text2text": objectives.Text2Text(length=24, target_length=24),
     "answer_span": objectives.AnswerSpan(length=24, stride=4, question=8),
     "partitioned_fields": objectives.PartitionedFields(length=24),
@@ -49,6 +51,8 @@ STORES |= {
     "answer_span": "question_store",
     "classification": "labelled_store",
     "regression": "labelled_store",
+    "contrastive": "labelled_store",
+    "similarity": "labelled_store",
 }
 STORES |= {"text2text": "answered_store", "masked_next_token": "bytes_store"}
 STORES |= {"partitioned_fields": "article_store", "words_and_pictures": "captioned_store"}

@@ -212,7 +212,7 @@ def test_every_objective_of_one_stream_of_text_is_tested():
     tested |= {"bidirectional_lm", "masked_diffusion"}  # tests/data/objectives has its own
     tested |= {"span_corruption", "denoising", "permutation_lm"}
     examples = {"classification", "regression", "tagging", "multiple_choice", "answer_span"}
-    examples |= {"seq2seq", "text2text", "partitioned_fields"}
+    examples |= {"seq2seq", "text2text", "partitioned_fields", "contrastive", "similarity"}
     examples |= {"image_classification", "image_distillation", "masked_patches"}
     pairs = {"sentence_pair", "sentence_order", "words_and_pictures"}
     assert tested | examples | pairs == OBJECTIVES.keys()

@@ -12,7 +12,6 @@ from data.objectives import (
     BidirectionalLm,
     CausalLm,
     Classification,
-    Contrastive,
     Denoising,
     Distillation,
     MaskedLm,
@@ -33,7 +32,6 @@ from models.config.deep_averaging import DeepAveragingConfig
 from models.config.distilbert import DistilBertConfig
 from models.config.electra import ElectraConfig
 from models.config.elmo import ElmoConfig
-from models.config.embedder import EmbedderConfig
 from models.config.eurobert import EuroBertConfig
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
@@ -142,9 +140,6 @@ RUNS = {
     "decoder_classifier": make_tiny_run(
         ClassifierConfig(encoder=make_tiny(Gpt2Config), labels=("a", "b"), dropout=0.0),
         Classification(length=32, cls_position="none"),
-    ),
-    "embedder": make_tiny_run(
-        EmbedderConfig(encoder=BERT, learn_temperature=True), Contrastive(length=32, texts=3)
     ),
     "t5": make_tiny_run(T5, SpanCorruption(inputs=32)),
     "t5_gated": make_tiny_run(

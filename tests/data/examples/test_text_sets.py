@@ -102,6 +102,30 @@ def test_a_single_text_is_its_own_positive(tmp_path, vocabulary):
     assert len(np.unique(batch["token_ids"][:, 0], axis=0)) == 3
 
 
+def test_spans_are_two_parts_of_a_text(tmp_path, vocabulary):
+    """Of a tenth to a half of the tokens, other ones in each epoch, at all places."""
+    text = " ".join(TEXT * 6)
+    ids = vocabulary.encode(text)
+    objective = Contrastive(length=len(ids), spans=True)
+    first = build_batch(tmp_path, vocabulary, [{"text": text}] * 64, objective, 64)
+    lengths_BK = first["attention_mask"].sum(axis=2) - 2
+    assert lengths_BK.min() >= 0.1 * len(ids) - 1 and lengths_BK.max() <= 0.5 * len(ids) + 1
+    assert abs(lengths_BK.mean() / len(ids) - 0.3) < 0.05
+    starts = set()
+    for row, mask in zip(
+        first["token_ids"].reshape(128, -1), first["attention_mask"].reshape(128, -1)
+    ):
+        span = row[mask][1:-1].tolist()
+        starts |= {i for i in range(len(ids)) if ids[i : i + len(span)] == span}
+    assert min(starts) < 0.1 * len(ids) and max(starts) > 0.6 * len(ids)
+    assert len(np.unique(first["token_ids"][:, 0], axis=0)) > 32
+    short = build_batch(tmp_path, vocabulary, [{"text": "No."}] * 2, objective, 2)
+    assert (short["attention_mask"].sum(axis=2) >= 3).all()  # a token and the two around it
+    pair = [{"query": "a word", "positive": "a text"}]
+    with pytest.raises(ValueError, match="spans=true is for examples of a single text"):
+        build_batch(tmp_path, vocabulary, pair, objective, 1)
+
+
 def test_scores_stay_with_their_pairs(tmp_path, vocabulary):
     records = [
         {"text": text, "text2": text, "score": score} for text, score in zip(TEXT, (0.5, 4, 3))

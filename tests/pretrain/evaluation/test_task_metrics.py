@@ -78,7 +78,7 @@ def test_of_scores():
 def test_invalid_metrics_are_refused(monkeypatch):
     with pytest.raises(
         ConfigError,
-        match="pearson is a metric of regression; the metrics of classification are accuracy, f1, macro_f1, matthews",
+        match="pearson is a metric of regression and similarity; the metrics of classification are accuracy, f1, macro_f1, matthews",
     ):
         check_metrics(("accuracy", "pearson"), "classification")
     with pytest.raises(

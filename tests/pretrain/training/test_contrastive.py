@@ -1,16 +1,28 @@
 """The losses of embedders, against formulas in NumPy and against sentence-transformers."""
 
+import math
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data.objectives.contrastive import Contrastive
 from data.objectives.similarity import Similarity
+from models.config.embedder import EmbedderConfig
+from pretrain.config import Mesh, override_run, validate_run
+from pretrain.mesh.sharding import make_batch_sharding, make_mesh
 from pretrain.settings.overrides import ConfigError
 from pretrain.training.losses import make_loss
 from pretrain.training.losses.loss import ScoreTokens
+from pretrain.training.program import make_program
+from tests.pretrain.conftest import BERT, make_tiny_run
 
 B, T, L, D = 6, 3, 5, 8
+RUN = make_tiny_run(
+    EmbedderConfig(encoder=BERT, learn_temperature=True, texts_at_once=24),
+    Contrastive(length=32, texts=3),
+)
 TOKENS = ScoreTokens(lambda hidden: hidden)
 
 
@@ -131,6 +143,41 @@ def test_labels_are_not_smoothed():
     tokens = ScoreTokens(lambda hidden: hidden, label_smoothing=0.1)
     with pytest.raises(ConfigError, match="label_smoothing=0.1: the texts of a batch"):
         loss.compute_sums((jnp.asarray(vectors), jnp.float32(1)), tokens, batch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["train.microbatches=2"], "train.microbatches=2: contrastive compares all texts"),
+        (["model.texts_at_once=7"], "model.texts_at_once=7: data.batch_size=32 has 96 texts, 3 of"),
+        (["data.objective=Similarity", "train.microbatches=2"], "similarity compares all texts"),
+    ],
+)
+def test_what_would_part_a_batch_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        validate_run(override_run(RUN, changes))
+
+
+def train_step(random_batch, *sizes):
+    """(metrics, parameters) after a step of RUN on a mesh."""
+    mesh = make_mesh(Mesh(*sizes), jax.devices()[: math.prod(sizes)])
+    program = make_program(RUN, mesh)
+    batch = jax.device_put(random_batch(RUN), make_batch_sharding(mesh))
+    with jax.set_mesh(mesh):
+        state, metrics = program.train_step(program.init(), batch)
+    return program, jax.device_get(metrics), jax.device_get(state.params)
+
+
+def test_each_device_sees_the_texts_of_all(random_batch):
+    """Loss and update of a mesh are those of one device, whose parts are the whole batch's."""
+    _, expected, params = train_step(random_batch, 1, 1)
+    program, metrics, sharded = train_step(random_batch, 4, 2)
+    (line,) = program.exchange
+    assert line.endswith("in each layer: the loss compares the rows of all devices")
+    for name in ("contrastive", "contrastive_accuracy", "gradient_norm"):
+        assert metrics[name] == pytest.approx(float(expected[name]), rel=1e-4)
+    for one, other in zip(jax.tree.leaves(params), jax.tree.leaves(sharded), strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-4)
 
 
 @pytest.mark.more
