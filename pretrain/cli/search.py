@@ -9,14 +9,18 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from data.corpus.json_lines import format_json
 from data.examples.collections import Passage, check_judgements, read_judgements, read_passages
+from data.members import import_extra
 from data.store.atomic import replace_file
 from pretrain.cli.embed import add_embedder_arguments, open_embedder
 from pretrain.cli.output_file import add_overwrite, check_output_file
 from pretrain.evaluation.retrieval import RECALL_AT, score_rankings
 
 SHOWN, CHARACTERS = 3, 100  # documents of a query on the terminal, and of the text of each
+LABEL = 30  # characters of a text in the picture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judgements for a score: query-id, corpus-id, score",
     )
     files.add_argument("--output", metavar="FILE", help="new .jsonl file of the rankings")
-    add_overwrite(files, "FILE")
+    files.add_argument(
+        "--picture", metavar="FILE", help="new .png file: documents and queries along two axes"
+    )
+    add_overwrite(files, "a FILE")
     parser.add_argument("--query-prompt", default="", metavar="TEXT", help="before each query")
     parser.add_argument("--corpus-prompt", default="", metavar="TEXT", help="before each document")
     parser.add_argument(
@@ -73,11 +80,13 @@ def run(args: argparse.Namespace) -> int:
     }
     if args.output:
         write_rankings(args.output, queries, rankings, scores_QK.tolist())
+    if args.picture:
+        draw_collection(args.picture, queries, documents, np.concatenate(vectors))
     if judgements:
         names = {query: [each.name for each in ranking] for query, ranking in rankings.items()}
         for name, score in score_rankings(names, judgements).items():
             print(f"{name:<12}{score:.4f}")
-    elif not args.output:
+    elif not (args.output or args.picture):
         for query, scores_K in zip(queries, scores_QK.tolist()):
             print_best(query, rankings[query.name], scores_K)
     return 0
@@ -97,6 +106,11 @@ def check_arguments(args: argparse.Namespace) -> None:
         if os.path.splitext(args.output)[1] != ".jsonl":
             raise ValueError(f"--output {args.output}: the name must end in .jsonl")
         check_output_file(args.output, args.overwrite, [args.corpus, args.queries, args.qrels])
+    if args.picture:
+        if os.path.splitext(args.picture)[1] != ".png":
+            raise ValueError(f"--picture {args.picture}: the name must end in .png")
+        check_output_file(args.picture, args.overwrite, [args.corpus, args.queries], "--picture")
+        import_extra("matplotlib", "report", "--picture")
 
 
 def write_rankings(
@@ -112,6 +126,26 @@ def write_rankings(
             line = {"_id": query.name, "documents": names, "scores": scores_K}
             file.write(format_json(line) + "\n")
     print(f"{output}: {len(queries):,} rankings")
+
+
+def draw_collection(
+    output: str,
+    queries: Sequence[Passage],
+    documents: Sequence[Passage],
+    vectors_ND: np.ndarray,
+) -> None:
+    """Draw queries and documents along the two principal axes of their vectors."""
+    from pretrain.inference.word_senses import draw_points, project_pca
+
+    points_N2, shares = project_pca(vectors_ND)
+    shown = [*queries, *documents]
+    labels = ["queries"] * len(queries) + ["documents"] * len(documents)
+    title = f"PCA ({shares.sum():.0%} of the variance)"
+    texts = [each.text[:LABEL] for each in shown]
+    name = f"{len(documents):,} documents, {len(queries):,} queries"
+    with replace_file(output) as new:
+        draw_points({title: points_N2}, labels, texts, name, new)
+    print(f"{output}: {name}")
 
 
 def print_best(query: Passage, ranking: Sequence[Passage], scores_K: Sequence[float]) -> None:

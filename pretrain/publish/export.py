@@ -9,6 +9,7 @@ from typing import Any
 
 from data.members import call_later
 from models import build
+from models.config.embedder import EmbedderConfig
 from pretrain.config import Run
 from pretrain.convert import find_model_family
 from pretrain.convert.export_folder import check_output
@@ -99,6 +100,11 @@ def export_adapter(
         raise ValueError(
             f"{workdir}: was trained without LoRA, so it has no adapter; leave --format peft out, "
             "or train with train.lora_rank"
+        )
+    if isinstance(model, EmbedderConfig):
+        raise ValueError(
+            f"{workdir}: an embedder is exported whole, with its pooling; "
+            "leave --format peft out, and the factors are merged"
         )
     random_head.check_head(trained, "export", options.allow_random_head)
     base = options.base_model or find_base_repository(workdir)

@@ -102,8 +102,30 @@ def test_a_collection_is_searched_and_scored(embedder, tmp_path, capsys):
     ]
     lines = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()]
     assert [line["documents"][0] for line in lines] == ["d0", "d1", "d2"]
+    picture = ["--picture", str(tmp_path / "map.png")]
+    assert main([*words, "--query", "old stone", *picture]) == 0
+    assert "3 documents, 1 queries" in capsys.readouterr().out
+    assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert main([*words, "--query", "old stone", "--top", "1"]) == 0
     assert "d1  old stone" in capsys.readouterr().out
+
+
+def test_frozen_vectors_are_classified_and_clustered(embedder, tmp_path, capsys):
+    """Texts of different nouns, each several times: their vectors are apart."""
+    rows = [
+        {"text": f"{word} fox" if word != "the" else "fox", "label": word}
+        for word in ("river", "old", "the")
+    ]
+    file = write_json_lines(tmp_path / "labelled.jsonl", rows * 4)
+    words = ["embed", "--workdir", str(embedder)]
+    assert main([*words, "--classes", file, "--test", file]) == 0
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "step 12, 12 texts of 3 classes",
+        "accuracy  1.0000",
+        "macro_f1  1.0000",
+    ]
+    assert main([*words, "--clusters", file]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "v_measure 1.0000"
 
 
 def test_negatives_are_mined(embedder, tmp_path, capsys):
@@ -138,6 +160,17 @@ def test_an_export_is_imported_and_trained_further(embedder, tmp_path):
     np.testing.assert_allclose(*vectors, atol=1e-6)
 
 
+def test_factors_are_merged_in_an_export(untrained, tmp_path, capsys):
+    train = write_json_lines(tmp_path / "pairs.jsonl", make_pairs(64))
+    words = ["finetune", "--from", str(untrained), "--task", "embedding", "--train", train]
+    words += ["--workdir", str(tmp_path / "run"), *FAST, "train.lora_rank=2", "train.steps=2"]
+    assert main([*words, "evaluate.every=2"]) == 0
+    export = ["export", "--workdir", str(tmp_path / "run"), "--output", str(tmp_path / "hf")]
+    assert main([*export, "--format", "peft"]) == 2
+    assert "an embedder is exported whole" in capsys.readouterr().err
+    assert main(export) == 0 and (tmp_path / "hf" / "modules.json").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -147,6 +180,9 @@ def test_an_export_is_imported_and_trained_further(embedder, tmp_path):
         (["embed", "--input", "T"], "--input: give --output FILE"),
         (["embed", "--pairs", "T"], "T: has text; expected two texts and a score"),
         (["embed", "--pairs", "T", "--output", "v.npz"], "--output is for the vectors of --input"),
+        (["embed", "--classes", "T"], "--classes FILE and --test FILE belong together"),
+        (["embed", "--clusters", "T"], "T:1: no column 'label'"),
+        (["search", "--corpus", "T", "--query", "a", "--picture", "x.jpg"], "must end in .png"),
         (["search", "--corpus", "T"], "give --queries FILE, or --query TEXT"),
         (["search", "--corpus", "T", "--query", "a", "--qrels", "Q"], "--qrels: judgements are of"),
         (["search", "--corpus", "T", "--query", "a", "--top", "0"], "--top 0: must be at least 1"),
