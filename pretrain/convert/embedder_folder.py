@@ -75,7 +75,7 @@ def read_modules(folder: pathlib.Path) -> dict[str, Any] | None:
             "is in the folder itself. Save it again with sentence-transformers"
         )
     path = modules[1].get("path")
-    if not isinstance(path, str) or pathlib.PurePath(path).name != path:
+    if not isinstance(path, str) or path == ".." or pathlib.PurePath(path).name != path:
         raise FolderError(f"{folder / MODULES}: path of Pooling is {path!r:.80}; expected a folder")
     pooling = read_json(folder / path / CONFIG)
     found = find_pooling(pooling, folder / path / CONFIG)

@@ -25,7 +25,7 @@ from data.corpus.hub.declared import DeclaredFile, check_content, read_declared
 from data.corpus.untrusted import MAX_VOCABULARY_BYTES
 from data.vocabulary.load import OTHER_FILES
 from pretrain.convert.encodings.processor import PROCESSOR
-from pretrain.convert.export_folder import SHARD, SUBFOLDERS
+from pretrain.convert.export_folder import MODULES, SHARD, SUBFOLDERS
 from pretrain.convert.safe_folder import CONFIG, CONVERT_HINT, INDEX, UNSAFE, WEIGHTS
 from pretrain.convert.size_checks import check_fits_memory
 
@@ -132,7 +132,7 @@ def choose_files(place: str, names: Mapping[str, Any], weights: bool = True) -> 
         if unsafe := sorted(name for name in names if name in UNSAFE):
             raise ValueError(f"{place}: has {unsafe[0]} but no {WEIGHTS}. {CONVERT_HINT}")
         raise ValueError(f"{place}: has no {WEIGHTS}; it has {', '.join(sorted(names)[:8])}")
-    chosen = [CONFIG]
+    chosen = [CONFIG, *([MODULES] if MODULES in names else [])]
     for folder in ("", *(f"{name}/" for name in sorted(SUBFOLDERS))):
         if folder + CONFIG not in names:
             continue

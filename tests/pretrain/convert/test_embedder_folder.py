@@ -143,6 +143,7 @@ def change_modules(folder, change):
         (lambda modules: [*modules[:2], {"type": "x.Dense"}], "Transformer, Pooling, Dense"),
         (lambda modules: [modules[0] | {"path": "0_T"}, *modules[1:]], "the model is in '0_T'"),
         (lambda modules: [modules[0], modules[1] | {"path": "../../x"}, modules[2]], "path of Pool"),
+        (lambda modules: [modules[0], modules[1] | {"path": ".."}, modules[2]], "path of Pooling"),
         (lambda modules: [modules[0], modules[1] | {"path": ["a"]}, modules[2]], "path of Pooling"),
     ],
 )  # fmt: skip

@@ -88,6 +88,19 @@ def test_only_what_is_read_is_downloaded_and_once(hub, files):
     assert again == found and hub.count("^GET .*(resolve|storage)") == asked
 
 
+def test_the_steps_of_an_embedder_are_downloaded(hub, files):
+    steps = {
+        "modules.json": b"[]",
+        "1_Pooling/config.json": b"{}",
+        "2_Dense/model.safetensors": b"",
+    }
+    hub.add("bob/embedder", files | steps)
+    found = fetch_repository("hf://bob/embedder")
+    assert (found.folder / "modules.json").read_bytes() == b"[]"
+    assert (found.folder / "1_Pooling" / "config.json").is_file()
+    assert not (found.folder / "2_Dense").exists()
+
+
 def test_a_revision_is_resolved_to_a_commit(hub, files):
     first = hub.add("bob/other", files)
     newer = files | {"config.json": files["config.json"] + b" "}
