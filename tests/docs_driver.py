@@ -26,7 +26,7 @@ QUICKSTART, TRAINING = "docs/quickstart.md", "docs/training.md"
 # {page: the page that makes the runs it needs}; TRAINING for the other pages.
 NEEDS = {
     f"docs/{name}.md": QUICKSTART
-    for name in ("training", "finetune", "tagging", "questions", "python")
+    for name in ("training", "finetune", "tagging", "questions", "python", "embeddings")
 }
 LOAD = pretrain.config.load
 STEPS = 2  # of each command that trains
