@@ -28,17 +28,22 @@ from pretrain.kernels.model_hooks import make_local_hooks
 if TYPE_CHECKING:
     from pretrain.workdir.trained import Trained
 
+MANY = 512  # texts for which less padding is worth more compilations
 UNLIMITED = 512  # [tokens] the longest row of a model without a limit of its own
 
 
-def choose_length(length: int) -> int:
-    """Return the length to which a row is padded: two lengths an octave, 16, 24, 32, 48 and so on.
+def choose_length(length: int, steps: int = 2) -> int:
+    """Return the length to which a row is padded.
+
+    steps: lengths of an octave, each of which is compiled: 2 are 16, 24, 32, 48, 64, 96 and so on.
 
     >>> [choose_length(length) for length in (1, 17, 25, 33, 100)]
     [16, 24, 32, 48, 128]
     """
-    power = max(SHORTEST, round_up_to_power(length))
-    return power * 3 // 4 if SHORTEST < power and length <= power * 3 // 4 else power
+    if length <= SHORTEST:
+        return SHORTEST
+    step = max(round_up_to_power(length) // (2 * steps), SHORTEST // 2)
+    return -(-length // step) * step
 
 
 def make_embedder(trained: Trained, pooling: str | None) -> tuple[EmbedderConfig, dict[str, Any]]:
@@ -124,7 +129,8 @@ class TextEmbedder:
         encodings = self.tokenizer.encode_batch_fast(cleaned)
         self.num_cut += sum(bool(encoding.overflowing) for encoding in encodings)
         vectors_ND = np.zeros((len(texts), self.width), np.float32)
-        lengths = [min(choose_length(len(row)), self.length) for row in encodings]
+        steps = 4 if len(texts) >= MANY else 2
+        lengths = [min(choose_length(len(row), steps), self.length) for row in encodings]
         for batch in make_batches(lengths, self.batch_size):
             rows, L = [encodings[i] for i in batch], lengths[batch[0]]
             B = min(self.batch_size, round_up_to_power(len(rows)))

@@ -78,10 +78,14 @@ def test_a_vector_that_is_not_finite_is_named():
         TextEmbedder(trained)(TEXTS[:1])
 
 
-def test_lengths_of_rows_are_two_an_octave():
+def test_lengths_of_rows_are_few():
     lengths = [choose_length(length) for length in range(1, 513)]
     assert sorted(set(lengths)) == [16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]
-    assert all(length <= padded for length, padded in enumerate(lengths, 1))
+    finer = [choose_length(length, 4) for length in range(1, 513)]
+    few = [16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512]
+    assert sorted(set(finer)) == few
+    for padded in (lengths, finer):
+        assert all(length <= own for length, own in enumerate(padded, 1))
 
 
 def test_the_nearest_are_those_of_all_products(monkeypatch):
