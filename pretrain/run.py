@@ -33,7 +33,10 @@ check_score = call_later("pretrain.settings.scores:check_score")
 
 MAX_SIZE = 2**31 - 1  # of a dimension: XLA has indices of 32 bits
 
-Model = ModelConfig | PatchConfig | HeadedConfig if TYPE_CHECKING else Config
+if TYPE_CHECKING:
+    Model = ModelConfig | PatchConfig | HeadedConfig
+else:
+    Model = Config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -74,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
         embedder.prompt = prompt
         texts, places = [each.text for each in passages], [each.place for each in passages]
         vectors.append(embedder(texts, places))
-    scores_QK, index_QK = find_nearest(*vectors, args.top)
+    query_QD, document_ND = vectors
+    scores_QK, index_QK = find_nearest(query_QD, document_ND, args.top)
     rankings = {
         query.name: [documents[i] for i in row] for query, row in zip(queries, index_QK.tolist())
     }

@@ -133,7 +133,7 @@ def make_text_objective(
     fields: dict[str, Any] = describe_pair(model.encoder) | {"length": min(LENGTH, model.length)}
     if columns and has_scores(columns):
         return Similarity(columns=columns, **fields)
-    return Contrastive(texts=texts, **fields, **({"columns": columns} if columns else {}))
+    return Contrastive(texts=texts, **fields, columns=columns or Contrastive.columns)
 
 
 def make_span_objective(model: SpanReaderConfig) -> AnswerSpan:

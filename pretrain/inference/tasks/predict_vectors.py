@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from data.examples.text_sets import PAIRS
 from pretrain.inference.batching import name_places
 from pretrain.inference.vectors.embedding import TextEmbedder, normalize_rows
@@ -34,7 +36,7 @@ class VectorPredictor:
             if len(parts) == 1:
                 results.append({"vector": own_KD[0].tolist()})
             else:
-                first_D, second_D = normalize_rows(own_KD)
+                first_D, second_D = normalize_rows(np.stack(own_KD))
                 results.append({"score": float(first_D @ second_D)})
         return results
 
