@@ -113,14 +113,14 @@ def train_row(
     workdir = start
     for number, (file, fresh, overrides) in enumerate(row.stages):
         own = folder / f"{number}_{seed}"
-        changes = SETTINGS | overrides | {"train.seed": seed}
+        changes = {**SETTINGS, **overrides, "train.seed": seed}
         if file == "pairs":
             changes |= {"data.objective.target": "order"}
         api.finetune(
             workdir,
             "embedding",
             own,
-            overrides={**changes},
+            overrides=changes,
             train=files[file],
             heldout=files["dev"] if file == "pairs" else None,
             epochs=1 if file == "sentences" else 4,
@@ -156,7 +156,7 @@ def main() -> None:
     files = {"sentences": str(folder / "sentences.jsonl"), "pairs": str(stsb / "train.jsonl")}
     files["dev"] = str(stsb / "dev.jsonl")
     with report_errors(parser):
-        run = Workdir.open(args.workdir).run
+        model: Any = Workdir.open(args.workdir).run.model
         write_sentences(books, pathlib.Path(files["sentences"]), args.sentences)
         test, _ = read_text_sets(str(stsb / "test.jsonl"))
         scores: dict[str, list[float]] = {name: [] for name in ROWS}
@@ -170,8 +170,8 @@ def main() -> None:
     if args.page:
         note = (
             f"`{format_command()}`: Spearman correlation times 100 on the {len(test):,} test pairs "
-            f"of STS-B, by a {type(run.model).__name__} of {run.model.depth} layers of "
-            f"{run.model.width}, pretrained for {open_trained(args.workdir).step:,} steps; "
+            f"of STS-B, by a {type(model).__name__} of {model.depth} layers of "
+            f"{model.width}, pretrained for {open_trained(args.workdir).step:,} steps; "
             f"SimCSE reads {args.sentences:,} sentences once, STS-B's pairs are read four times."
         )
         add_result(

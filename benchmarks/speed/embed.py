@@ -19,6 +19,7 @@ import pathlib
 import statistics
 import tempfile
 import time
+from typing import Any
 
 import jax
 import numpy as np
@@ -47,7 +48,7 @@ NAME = "embed"
 PEER = ROOT / "benchmarks" / "speed" / "embed_peer.py"
 PACKAGES = (*PEER_PACKAGES, "sentence-transformers>=5,<7")
 BATCHES = (8, 32, 128)  # texts
-SIZES = {"width": 384, "depth": 6, "num_heads": 12, "mlp": 1536}
+SIZES: dict[str, Any] = {"width": 384, "depth": 6, "num_heads": 12, "mlp": 1536}
 VOCAB = 8192
 
 

@@ -94,7 +94,7 @@ class Embedder(HeadedModel):
         """
         N, n = len(inputs[0]), self.config.texts_at_once
         if n is None or n >= N or self.is_initializing():
-            return self.embed(*inputs, train)
+            return self.embed(*inputs, train=train)
         if N % n:
             raise ValueError(
                 f"model.texts_at_once={n}: the batch has {N} texts, which do not divide into parts "
@@ -102,7 +102,7 @@ class Embedder(HeadedModel):
             )
 
         def embed_part(model: "Embedder", _: None, part: list[jax.Array]) -> tuple[None, jax.Array]:
-            return None, model.embed(*part, train)
+            return None, model.embed(*part, train=train)
 
         # Part i takes every (N / n)-th text, so that it is on all devices, as the batch is.
         parts = [x.reshape(n, N // n, -1).swapaxes(0, 1) for x in inputs]
