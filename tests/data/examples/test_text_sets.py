@@ -104,7 +104,7 @@ def test_a_single_text_is_its_own_positive(tmp_path, vocabulary):
 
 def test_spans_are_two_parts_of_a_text(tmp_path, vocabulary):
     """Of a tenth to a half of the tokens, other ones in each epoch, at all places."""
-    text = " ".join(TEXT * 6)
+    text = " ".join(np.random.default_rng(0).permutation(" ".join(TEXT * 6).split()))
     ids = vocabulary.encode(text)
     objective = Contrastive(length=len(ids), spans=True)
     first = build_batch(tmp_path, vocabulary, [{"text": text}] * 64, objective, 64)

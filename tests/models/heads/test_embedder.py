@@ -75,6 +75,11 @@ def test_parts_give_the_gradient_of_all_texts_in_less_memory():
     value, whole = compute_gradient(model, params)(params)
     for size in (4, 1):
         parted, _ = make_embedder(texts_at_once=size)
+        vectors, ours = (
+            each.apply({"params": params}, IDS, VALID, method="compute_states")[0]
+            for each in (model, parted)
+        )
+        np.testing.assert_allclose(ours, vectors, atol=1e-6)
         again, parts = compute_gradient(parted, params)(params)
         assert again == pytest.approx(float(value), rel=1e-6)
         largest = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(whole))

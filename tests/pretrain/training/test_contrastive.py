@@ -90,6 +90,8 @@ def test_copies_of_its_texts_are_no_negatives():
     ids[3, 1, 3:], batch["attention_mask"][3, 1, 3:] = 0, False  # padding is no part of a text
     ids[4, 1], batch["attention_mask"][4, 1] = ids[3, 1], batch["attention_mask"][3, 1]
     ids[4, 1, 3:] = 9
+    for copy, text in (((1, 1), (0, 1)), ((2, 2), (2, 0)), ((4, 1), (3, 1))):
+        vectors[copy] = vectors[text]
     scores = 20 * measure_cosines(vectors[:, 0], np.concatenate([vectors[:, 1], vectors[:, 2]]))
     for query, candidate in ((0, 1), (1, 0), (2, B + 2), (3, 4), (4, 3)):
         scores[query, candidate] = -np.inf
@@ -113,10 +115,10 @@ def test_the_order_of_scores_is_compared_pair_by_pair():
     vectors, batch = draw_batch(4, texts=2)
     batch["labels"] = np.array([0, 3, 3, 1, 5, 2], np.float32)
     batch["label_weights"][5] = 0
-    cosines = 20 * np.diag(measure_cosines(vectors[:, 0], vectors[:, 1]))
+    cosines = np.diag(measure_cosines(vectors[:, 0], vectors[:, 1]))
     labels, terms = batch["labels"], [0.0]
     terms += [cosines[i] - cosines[j] for i in range(5) for j in range(5) if labels[i] < labels[j]]
-    found = compute(Similarity(), vectors, batch)
+    found = compute(Similarity(), vectors, batch, scale=1.0)
     assert found["similarity"] / 5 == pytest.approx(np.log(np.exp(terms).sum()), rel=1e-5)
 
 
