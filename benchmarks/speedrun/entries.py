@@ -125,7 +125,7 @@ ENTRIES = {
     "modern_long": Entry(
         "ModernBERT, Muon, layers unrolled, rows of 64 alone",
         "bert_mini_modern",
-        1_000,
+        900,
         0.05,
         (*MUON, "model.scan=false"),
         LONG_ALONE,
