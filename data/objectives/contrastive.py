@@ -43,7 +43,7 @@ class Contrastive(Objective):
     columns: tuple[str, ...] = ("query", "positive")  # of the files
     # what is found: the positive of a query; or that, and the query of a positive, half each
     directions: Literal["queries", "both"] = "queries"
-    # a single text's rows are two spans of it, other ones in each epoch, in place of the text itself
+    # a single text's rows are two spans of it, others in each epoch, in place of the text itself
     spans: bool = False
     # Matryoshka: numbers of first components of a vector that are vectors by themselves; their
     # losses are added up; (): all components alone
