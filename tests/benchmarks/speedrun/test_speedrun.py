@@ -28,7 +28,7 @@ from benchmarks.speedrun.race_table import (
     list_records,
     replace_section,
 )
-from configs import bert_mini, bert_mini_64, bert_mini_modern
+from configs import bert_mini, bert_mini_64, bert_mini_fast, bert_mini_modern
 from data.vocabulary.load import read_vocabulary
 from pretrain.config import load
 from pretrain.phases import resolve_phases
@@ -59,7 +59,7 @@ def resolve_entry(name):
 def test_an_entry_trains_its_steps_in_order_and_its_rate_ends_where_it_says(name):
     phases = resolve_entry(name)
     assert phases[-1].stop == ENTRIES[name].steps
-    assert phases[0].run.data.objective.length == 16
+    assert phases[0].run.data.objective.length == (64 if name == "modern_long" else 16)
     assert phases[-1].run.data.objective.length == 64
     assert {phase.run.train.seed for phase in phases} == {3}
     assert all(phase.run.model.length >= OBJECTIVE.length for phase in phases)
@@ -91,6 +91,15 @@ def test_the_modern_entry_has_the_shape_and_the_rows_of_its_configuration():
         assert phase.run.model == expected.run.model
         assert phase.run.data.objective == expected.run.data.objective
         assert phase.run.optimizer.learning_rate == expected.run.optimizer.learning_rate
+
+
+def test_the_record_is_a_configuration():
+    own = resolve_phases(bert_mini_fast.config())
+    for phase, expected in zip(resolve_entry("modern_long"), own, strict=True):
+        assert phase.run.model == expected.run.model and phase.steps == expected.steps
+        assert phase.run.data.objective == expected.run.data.objective
+        assert phase.run.data.batch_size == expected.run.data.batch_size
+        assert phase.run.optimizer == expected.run.optimizer
 
 
 def test_a_stage_without_a_step_is_refused():
