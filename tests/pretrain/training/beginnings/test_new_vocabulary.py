@@ -155,20 +155,21 @@ def compute_logits(trained, ids):
 
 
 def check_old_logits(place, after, old):
-    """Logits of old tokens are equal bit for bit, and the loss grows by the new tokens' share of
-    the softmax alone: log(1 + sum of e^new / sum of e^old).
+    """Logits of old tokens are equal within rounding, since a processor may add the products of a
+    wider matrix in another order. The loss grows by the new tokens' share of the softmax alone:
+    log(1 + sum of e^new / sum of e^old).
     """
     ids = np.array([ids[:6] for ids in old.encode_batch(write_texts(8))], np.int32)
     before, logits = compute_logits(open_trained(place), ids), compute_logits(after, ids)
     assert logits.shape[-1] == old.size + len(NEW)
-    np.testing.assert_array_equal(logits[..., : old.size], before)
+    np.testing.assert_allclose(logits[..., : old.size], before, rtol=1e-5, atol=1e-5)
     exps = np.exp(logits.astype(np.float64))
     grown = np.log(1 + exps[..., old.size :].sum(-1) / exps[..., : old.size].sum(-1))
     sums = [np.log(np.exp(each.astype(np.float64)).sum(-1)) for each in (before, logits)]
-    np.testing.assert_allclose(sums[1] - sums[0], grown, atol=1e-9)
+    np.testing.assert_allclose(sums[1] - sums[0], grown, atol=1e-5)
 
 
-def test_old_texts_have_their_logits_to_the_bit(stores, old_run, tmp_path, capsys):
+def test_old_texts_have_their_logits(stores, old_run, tmp_path, capsys):
     old, extended = stores["old"].vocabulary, stores["extended"].vocabulary
     after = begin(old_run, stores["extended"], tmp_path / "new", "pieces")
     assert after.run.model.vocab == extended.size == old.size + len(NEW)
@@ -189,6 +190,8 @@ def test_old_texts_have_their_logits_to_the_bit(stores, old_run, tmp_path, capsy
     for path in before:
         if path not in grown:
             np.testing.assert_array_equal(after[path], before[path])
+    for path in grown:
+        np.testing.assert_array_equal(after[path][: old.size], before[path])
     for number, word in enumerate(NEW):
         pieces = old.encode(word)
         assert len(pieces) == 2
