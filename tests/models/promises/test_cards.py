@@ -85,9 +85,7 @@ def test_the_advised_class_opens_the_folder(name, head, make, tiny_configs, voca
     assert type(model).__name__ == architecture
     unread = ("pooler",) if head is EmbedderConfig else ()
     assert not [key for key in info["missing_keys"] if not key.startswith(unread)]
-    assert not info["mismatched_keys"]
-        and not info["error_msgs"]
-    )
+    assert not info["mismatched_keys"] and not info["error_msgs"]
 
 
 @pytest.mark.parametrize(
