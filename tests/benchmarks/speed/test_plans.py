@@ -13,7 +13,15 @@ from pretrain.config import load
 from pretrain.plan.compile import CompiledProgram
 
 CONFIGS = pathlib.Path(__file__).parents[3] / "configs"
-FOR_A_CPU = ("_mnist", "_mnist_distilled", "_tiny", "_mini", "_mini_64", "_mini_modern")
+FOR_A_CPU = (
+    "_mnist",
+    "_mnist_distilled",
+    "_tiny",
+    "_mini",
+    "_mini_64",
+    "_mini_modern",
+    "_mini_fast",
+)
 FOR_A_CPU += ("_multi30k", "char_lstm", "words_and_pictures")
 FOR_A_CPU += ("seq2seq_bahdanau", "seq2seq_luong", "seq2seq_plain")
 PAPERS_TINY = {"vit_tiny"}  # ViT-Ti/16 on ImageNet; any other *_tiny is for a CPU
