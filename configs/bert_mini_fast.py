@@ -1,4 +1,4 @@
-"""BERT-mini's tokens a step in ModernBERT's shape, five minutes of two CPU cores.
+"""ModernBERT's shape at BERT-mini's size, five minutes of two cores.
 
 The record of the speedrun (docs/speedrun.md) as a configuration: ModernBERT's shape (Warner et al.
 2024), Muon (Jordan et al. 2024), rows of 64 from the start, 600 steps at a constant rate and 300 to
