@@ -1,4 +1,4 @@
-"""BERT-mini in ModernBERT's shape, the speedrun's record.
+"""BERT-mini in ModernBERT's shape, in five minutes.
 
 Five minutes of two CPU cores (docs/speedrun.md): ModernBERT's shape (Warner et al.
 2024), Muon (Jordan et al. 2024), rows of 64 from the start, 600 steps at a constant rate and 300 to
