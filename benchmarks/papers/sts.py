@@ -114,8 +114,6 @@ def train_row(
     for number, (file, fresh, overrides) in enumerate(row.stages):
         own = folder / f"{number}_{seed}"
         changes = {**SETTINGS, **overrides, "train.seed": seed}
-        if file == "pairs":
-            changes |= {"data.objective.target": "order"}
         api.finetune(
             workdir,
             "embedding",

@@ -36,7 +36,7 @@ def read_passages(source: str, file_format: str | None = None) -> list[Passage]:
     for place, record in read_records(source, None, file_format):
         name = str(record.get("_id", place.rpartition(":")[2]))
         if name in passages:
-            raise ValueError(f"{place}: the _id {name!r} is that of {passages[name].place} too")
+            raise ValueError(f"{place}: the _id {name!r} is taken by {passages[name].place}")
         if "text" not in record:
             raise ValueError(f"{place}: no column 'text'; there are {list_keys(record)}")
         title = record.get("title") or ""

@@ -32,18 +32,18 @@ class Contrastive(Objective):
     text_documents: ClassVar[str] = ""
     reads_examples: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
-    description: ClassVar[str] = "a query's text among those of a batch, rows of {length}"
+    separators: ClassVar[int] = 1  # of rows of two texts; these have one
+    description: ClassVar[str] = "the positive of a query in a batch, rows of {length}"
     rendering: ClassVar[str] = "fine_tuning_rows:render_texts"
     # L: tokens of a row, special tokens included; longer texts are truncated and counted
     length: int = 128
     texts: int = 2  # K: texts of an example: the query, its positive, and negatives of its own
-    separators: int = 1  # as of other objectives; a row has one text
     # of [CLS] in a row; XLNet: last; causal decoders: none
     cls_position: Literal["first", "last", "none"] = "first"
     columns: tuple[str, ...] = ("query", "positive")  # of the files
     # what is found: the positive of a query; or that, and the query of a positive, half each
     directions: Literal["queries", "both"] = "queries"
-    # a single text's rows are two spans of it, others in each epoch, in place of the text itself
+    # a single text's rows are two spans of it, others in each epoch, not the whole text
     spans: bool = False
     # Matryoshka: numbers of first components of a vector that are vectors by themselves; their
     # losses are added up; (): all components alone

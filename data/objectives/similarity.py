@@ -28,13 +28,13 @@ class Similarity(Objective):
     text_documents: ClassVar[str] = ""
     reads_examples: ClassVar[bool] = True
     compares_rows: ClassVar[bool] = True
+    separators: ClassVar[int] = 1  # of rows of two texts; these have one
     description: ClassVar[str] = "the similarity of two texts, rows of {length}"
     rendering: ClassVar[str] = "fine_tuning_rows:render_texts"
     texts: ClassVar[int] = 2
     spans: ClassVar[bool] = False
     # L: tokens of a row, special tokens included; longer texts are truncated and counted
     length: int = 128
-    separators: int = 1  # as of other objectives; a row has one text
     # of [CLS] in a row; XLNet: last; causal decoders: none
     cls_position: Literal["first", "last", "none"] = "first"
     columns: tuple[str, ...] = ("sentence1", "sentence2", "score")  # of the files

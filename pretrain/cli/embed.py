@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from data.members import import_extra
 from pretrain.cli.features import SUFFIXES, check_arguments, write_arrays
 from pretrain.inference.random_head import add_checkpoint_arguments, name_parameters
 from pretrain.inference.text_records import read_texts
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         raise ValueError("--output is for the vectors of --input; what else is scored is printed")
     kind = next(name for name in SCORERS if vars(args)[name])
-    check_metric_libraries(kind)
+    import_extra("scipy" if kind == "pairs" else "sklearn", "metrics", f"--{kind}")
     read = SCORERS[kind](args)
     embedder, trained = open_embedder(args, args.prompt)
     count, scores = read(embedder)
@@ -113,8 +114,6 @@ def write_vectors(args: argparse.Namespace) -> int:
     named = name_parameters(trained.step, args.parameters)
     print(f"{output}: {len(texts):,} texts, {named} of {args.workdir}")
     print(f"  vectors           {vectors_ND.dtype!s:<9}{list(vectors_ND.shape)}")
-    if embedder.num_cut:
-        print(f"{embedder.num_cut:,} texts are longer than {embedder.length} tokens and were cut")
     return 0
 
 
@@ -122,13 +121,6 @@ def write_vectors(args: argparse.Namespace) -> int:
 
 # (embedder) -> what was scored, {name: score}
 Scorer = Callable[[Any], tuple[str, Mapping[str, float]]]
-
-
-def check_metric_libraries(kind: str) -> None:
-    """Raise ValueError if a library is missing that computes scores."""
-    from data.members import import_extra
-
-    import_extra("scipy" if kind == "pairs" else "sklearn", "metrics", f"--{kind}")
 
 
 def read_pairs(args: argparse.Namespace) -> Scorer:

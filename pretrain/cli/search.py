@@ -67,13 +67,14 @@ def run(args: argparse.Namespace) -> int:
         judgements = read_judgements(args.qrels)
         check_judgements(judgements, queries, documents, args.qrels)
     embedder, _ = open_embedder(args)
+    from pretrain.inference.vectors.embedding import normalize_rows
     from pretrain.inference.vectors.nearest import find_nearest
 
     vectors = []
     for prompt, passages in ((args.query_prompt, queries), (args.corpus_prompt, documents)):
         embedder.prompt = prompt
         texts, places = [each.text for each in passages], [each.place for each in passages]
-        vectors.append(embedder(texts, places))
+        vectors.append(normalize_rows(embedder(texts, places)))
     query_QD, document_ND = vectors
     scores_QK, index_QK = find_nearest(query_QD, document_ND, args.top)
     rankings = {

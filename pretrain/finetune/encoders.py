@@ -130,7 +130,10 @@ def make_text_objective(
       columns: of the files; (): a query and its positive.
       texts: the texts of an example without a score.
     """
-    fields: dict[str, Any] = describe_pair(model.encoder) | {"length": min(LENGTH, model.length)}
+    fields: dict[str, Any] = {
+        "length": min(LENGTH, model.length),
+        "cls_position": find_family(model.encoder).cls_position,
+    }
     if columns and has_scores(columns):
         return Similarity(columns=columns, **fields)
     return Contrastive(texts=texts, **fields, columns=columns or Contrastive.columns)

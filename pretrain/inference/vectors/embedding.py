@@ -8,6 +8,7 @@ N texts   B batch   L row length   D width
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -73,7 +74,6 @@ class TextEmbedder:
 
     Attributes:
       width: the number of components of a vector.
-      num_cut: how many texts were longer than the longest row, so far.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TextEmbedder:
                 f"--width {self.width}: a vector of {trained.workdir} has 1 to "
                 f"{self.config.encoder.width} components"
             )
-        self.batch_size, self.prompt, self.num_cut = batch_size, prompt, 0
+        self.batch_size, self.prompt = batch_size, prompt
         self.pad = find_padding(trained.vocabulary)
         self.length = UNLIMITED if self.config.length == LIMITLESS else self.config.length
         self.tokenizer = tokenizer.build_tokenizer(
@@ -127,7 +127,12 @@ class TextEmbedder:
             self.prompt + parse_text(text, place) for text, place in zip(texts, places, strict=True)
         ]
         encodings = self.tokenizer.encode_batch_fast(cleaned)
-        self.num_cut += sum(bool(encoding.overflowing) for encoding in encodings)
+        if num_cut := sum(bool(encoding.overflowing) for encoding in encodings):
+            print(
+                f"{num_cut:,} of {len(texts):,} texts are longer than {self.length} tokens and "
+                "were truncated",
+                file=sys.stderr,
+            )
         vectors_ND = np.zeros((len(texts), self.width), np.float32)
         steps = 4 if len(texts) >= MANY else 2
         lengths = [min(choose_length(len(row), steps), self.length) for row in encodings]

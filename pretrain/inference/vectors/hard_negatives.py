@@ -12,7 +12,7 @@ import numpy as np
 
 from pretrain.inference.vectors.nearest import find_nearest
 
-ROOM = 100  # candidates in place of those that are copies or too near
+ROOM, GROWTH = 100, 8  # more candidates than negatives, and the factor where they are too few
 
 
 def mine_negatives(
@@ -42,16 +42,18 @@ def mine_negatives(
     own: dict[str, set[str]] = {}
     for query, positive in zip(queries, positives, strict=True):
         own.setdefault(query, {query}).add(positive)
-    most = count + skip + ROOM + max(map(len, own.values()), default=0)
-    scores_QK, index_QK = find_nearest(query_QD, positive_QD[list(place_of.values())], most)
+    unique_ND = positive_QD[list(place_of.values())]
     limit_Q = margin * (query_QD * positive_QD).sum(axis=1)
-    found = []
-    for query, limit, scores_K, index_K in zip(
-        queries, limit_Q, scores_QK.tolist(), index_QK.tolist(), strict=True
-    ):
-        others = [
-            (score, unique[i]) for score, i in zip(scores_K, index_K) if unique[i] not in own[query]
-        ]
-        near = [text for score, text in others[skip:] if score <= limit]
-        found.append(near[:count])
+    found: list[list[str]] = [[] for _ in queries]
+    pending = list(range(len(queries)))
+    most = count + skip + ROOM + max(map(len, own.values()), default=0)
+    while pending:
+        scores_qK, index_qK = find_nearest(query_QD[pending], unique_ND, most)
+        for q, scores_K, index_K in zip(pending, scores_qK.tolist(), index_qK.tolist()):
+            named = zip(scores_K, (unique[i] for i in index_K))
+            others = [(score, text) for score, text in named if text not in own[queries[q]]]
+            found[q] = [text for score, text in others[skip:] if score <= limit_Q[q]][:count]
+        # Where so many are copies or too near, more are looked at, and all of them in the end.
+        pending = [q for q in pending if len(found[q]) < count] if most < len(unique) else []
+        most *= GROWTH
     return found

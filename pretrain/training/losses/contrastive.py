@@ -98,6 +98,7 @@ def make_contrastive(objective: Contrastive) -> Loss:
             "contrastive_accuracy": (is_right_B * weights_B).sum(),
         }
 
+    # A loss with predictions of rows has no perplexity, which is of tokens.
     def predict_rows(states: tuple[jax.Array, jax.Array], batch: Batch) -> jax.Array:
         _, is_right_B = score_pairs(*states, exclude_texts(batch), both)
         return stack_predictions(is_right_B, jnp.ones_like(is_right_B), batch["label_weights"])

@@ -187,7 +187,7 @@ def test_factors_are_merged_in_an_export(untrained, tmp_path, capsys):
         (["search", "--corpus", "T", "--query", "a", "--qrels", "Q"], "--qrels: judgements are of"),
         (["search", "--corpus", "T", "--query", "a", "--top", "0"], "--top 0: must be at least 1"),
         (["search", "--corpus", "T", "--query", "a", "--output", "x.txt"], "must end in .jsonl"),
-        (["search", "--corpus", "TWICE", "--query", "a"], "TWICE:2: the _id 'a' is that of"),
+        (["search", "--corpus", "TWICE", "--query", "a"], "TWICE:2: the _id 'a' is taken by"),
         (["search", "--corpus", "T", "--queries", "T", "--qrels", "Q"],
          "Q: 1 names of the query are in no file, the first 'q9'"),
         (["mine", "--train", "T", "--output", "m.jsonl"], "T: has text; expected query and positive"),

@@ -17,7 +17,7 @@ from pretrain.evaluation.retrieval import (
     compute_reciprocal_rank,
     score_rankings,
 )
-from pretrain.inference.vectors import nearest
+from pretrain.inference.vectors import hard_negatives, nearest
 from pretrain.inference.vectors.embedding import TextEmbedder, choose_length, normalize_rows
 from pretrain.inference.vectors.hard_negatives import mine_negatives
 from pretrain.workdir.trained import Trained
@@ -35,11 +35,12 @@ def make_trained(name="bert", **settings):
 
 @pytest.mark.held_by(1)
 @pytest.mark.parametrize("name", ENCODERS)
-def test_a_text_has_the_vector_that_it_has_alone(name):
+def test_a_text_has_the_vector_that_it_has_alone(name, capsys):
     trained = make_trained(name, pooling="last" if name == "xlnet" else "mean")
     embedder = TextEmbedder(trained, batch_size=2)
     vectors_ND = embedder(TEXTS)
-    assert embedder.num_cut == {"roberta": 3, "xlnet": 0}.get(name, 1)
+    cut = {"roberta": "3 of 5 texts", "xlnet": ""}.get(name, "1 of 5 texts")
+    assert cut in capsys.readouterr().err
     np.testing.assert_allclose(np.linalg.norm(vectors_ND, axis=1), 1, atol=1e-6)
     model = build(trained.run.model)
     for text, vector in zip(TEXTS, vectors_ND):
@@ -143,6 +144,16 @@ def test_negatives_are_near_but_not_right():
     assert mine_negatives(*mine, count=1, skip=1)[0] == ["p2"]
     # Nearer than 0.9 times the positive's cosine is too near.
     assert mine_negatives(*mine, count=2, margin=0.9)[0] == ["p2"]
+
+
+def test_negatives_are_found_behind_many_that_are_too_near(monkeypatch):
+    monkeypatch.setattr(hard_negatives, "ROOM", 0)
+    angles = np.linspace(0, 1.5, 40, dtype=np.float32)
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    queries, positives = ([f"{kind}{i}" for i in range(40)] for kind in "qp")
+    found = mine_negatives(queries, positives, vectors, vectors, count=2, margin=0.5)
+    first = int(np.flatnonzero(np.cos(angles) <= 0.5)[0])
+    assert found[0] == [f"p{first}", f"p{first + 1}"]
 
 
 def test_a_text_of_several_queries_is_mined_once():
