@@ -110,6 +110,17 @@ def test_a_collection_is_searched_and_scored(embedder, tmp_path, capsys):
     assert "d1  old stone" in capsys.readouterr().out
 
 
+def test_vectors_of_any_length_are_searched_by_their_cosines(embedder, tmp_path, capsys):
+    train = write_json_lines(tmp_path / "pairs.jsonl", make_pairs(64))
+    words = ["finetune", "--from", str(embedder), "--task", "embedding", "--train", train]
+    words += ["--workdir", str(tmp_path / "run"), *FAST, "train.steps=1", "evaluate.every=1"]
+    assert main([*words, "model.normalize=false"]) == 0
+    corpus = write_json_lines(tmp_path / "corpus.jsonl", [{"text": "old stone"}, {"text": "fox"}])
+    words = ["search", "--workdir", str(tmp_path / "run"), "--corpus", corpus]
+    assert main([*words, "--query", "old stone"]) == 0
+    assert " 1.000  1  old stone" in capsys.readouterr().out
+
+
 def test_frozen_vectors_are_classified_and_clustered(embedder, tmp_path, capsys):
     """Texts of different nouns, each several times: their vectors are apart."""
     rows = [
