@@ -144,7 +144,7 @@ def draw_collection(
     labels = ["queries"] * len(queries) + ["documents"] * len(documents)
     title = f"PCA ({shares.sum():.0%} of the variance)"
     texts = [each.text[:LABEL] for each in shown]
-    name = f"{len(documents):,} documents, {len(queries):,} queries"
+    name = f"documents: {len(documents):,}, queries: {len(queries):,}"
     with replace_file(output) as new:
         draw_points({title: points_N2}, labels, texts, name, new)
     print(f"{output}: {name}")

@@ -104,7 +104,7 @@ def test_a_collection_is_searched_and_scored(embedder, tmp_path, capsys):
     assert [line["documents"][0] for line in lines] == ["d0", "d1", "d2"]
     picture = ["--picture", str(tmp_path / "map.png")]
     assert main([*words, "--query", "old stone", *picture]) == 0
-    assert "3 documents, 1 queries" in capsys.readouterr().out
+    assert "documents: 3, queries: 1" in capsys.readouterr().out
     assert (tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
     assert main([*words, "--query", "old stone", "--top", "1"]) == 0
     assert "d1  old stone" in capsys.readouterr().out
