@@ -10,7 +10,10 @@ PAIR_READER = "pair_"  # begins the keys of `FORMAT_READERS` for pairs
 FIELDS_READER = "fields_"  # begins those for articles of several fields
 UNCUT = ("csv", "arrow", "fastq", *ARCHIVES)  # ends of the names of readers that begin at byte 0
 # {another end of a file's name: its format}
-SYNONYMS = dict.fromkeys(("fa", "faa", "fna", "ffn", "fas"), "fasta") | {"fq": "fastq"}
+SYNONYMS = dict.fromkeys(("fa", "faa", "fna", "ffn", "fas"), "fasta") | {
+    "fq": "fastq",
+    "smiles": "smi",
+}
 PREFIXES = {"pair": PAIR_READER, "fields": FIELDS_READER}
 
 

@@ -14,21 +14,22 @@ blocks, and a document above the size limit raises an error before it fills the 
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from data.corpus.byte_files import (
     BROKEN,
-    BUFFER_BYTES,
     explain_broken,
     open_bytes,
     peek_head,
     refuse_head,
 )
+from data.corpus.lines import BOM, MAX_DOCUMENT_BYTES, LineReader
 from data.corpus.other_formats import explain_line
 from data.corpus.record_lines import (
     MakeDocument,
     ParsedLine,
     parse_json_line,
+    parse_molecule,
     parse_tsv_pair,
     repair_utf8,
     split_names,
@@ -38,8 +39,6 @@ from data.corpus.sequences import FORMATS as SEQUENCES
 from data.corpus.sequences import SEQUENCE_NAME, read_fasta, read_fastq
 from data.corpus.table_files import ARCHIVES, read_rows
 
-MAX_DOCUMENT_BYTES = 1 << 28  # bytes of the largest document
-BOM = b"\xef\xbb\xbf"
 BLANKS = b" \t\n\r\x0b\f"  # of a line that is no record
 BAD_RECORDS = "records that could not be read (skipped)"
 
@@ -54,6 +53,7 @@ class RawDocument(NamedTuple):
       repair: why the text was repaired, or is empty where a bad record is skipped; None if it was
         valid.
       values: the text of each further field that is asked for, None where the record lacks it.
+      name: of a sequence of letters; None for other documents.
     """
 
     raw: bytes
@@ -61,6 +61,7 @@ class RawDocument(NamedTuple):
     bytes_read: int
     repair: str | None = None
     values: tuple[str | None, ...] = ()
+    name: bytes | None = None
 
 
 def read_file(
@@ -72,6 +73,7 @@ def read_file(
     skips_bad: bool = False,
     takes_text: bool = False,
     more_fields: Sequence[str] = (),
+    keeps_case: bool = False,
 ) -> Iterator[RawDocument]:
     """Yield the documents that begin in bytes [start, stop) of a file; None reads to its end.
 
@@ -84,6 +86,7 @@ def read_file(
       skips_bad: whether a line that is no record gives an empty document, instead of an error.
       takes_text: whether formats of others that are text, such as FASTA, are read as they are.
       more_fields: names of further fields of records, whose values come with the documents.
+      keeps_case: whether sequences of letters keep their lower case.
 
     Raises:
       ValueError: if the file is of another format, or a document cannot be read; the message names
@@ -98,110 +101,25 @@ def read_file(
             if not start:
                 refuse_head(peek_head(file), path, takes_text or file_format in SEQUENCES)
             yield from FORMAT_READERS[file_format](
-                _LineReader(file, path, start, stop, skips_bad, more_fields), consumed, field
+                LineReader(file, path, start, stop, skips_bad, more_fields, keeps_case),
+                consumed,
+                field,
             )
         except BROKEN as error:
             raise explain_broken(path, error) from error
 
 
-def find_line_number(path: str, start: int, line: int) -> int:
-    """Return the number of a line in its file.
-
-    Args:
-      start: byte at which the count of `line` starts, or just before the line where it starts.
-      line: number of the line, counted from there.
-    """
-    if not start:
-        return line
-    with contextlib.ExitStack() as stack:
-        file, _ = open_bytes(path, stack)
-        lines_before, remaining = 0, start - 1
-        while remaining > 0 and (block := file.read(min(remaining, BUFFER_BYTES))):
-            lines_before += block.count(b"\n")
-            remaining -= len(block)
-    return lines_before + 1 + line
-
-
-class _LineReader:
-    """Iterates over (line, offset of its first byte) of the lines that begin in [start, stop).
-
-    Attributes:
-      number: number of the current line, counted from 1 at the first line that begins in the range.
-      begin: offset of the current line.
-      offset: offset of the next line.
-    """
-
-    def __init__(
-        self,
-        file: IO[bytes],
-        path: str,
-        start: int,
-        stop: int | None,
-        skips_bad: bool,
-        more_fields: Sequence[str] = (),
-    ) -> None:
-        self.file, self.path, self.start, self.number = file, path, start, 0
-        self.skips_bad, self.more_fields = skips_bad, more_fields
-        self.stop = float("inf") if stop is None else stop
-        self.offset = self.begin = 0
-        if start:
-            file.seek(start - 1)
-            self.offset = start - 1 + self._skip_line()
-
-    def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        while self.offset < self.stop and (line := self._read_line()):
-            yield line, self.begin
-
-    def iterate_past_stop(self) -> Iterator[tuple[bytes, int]]:
-        """Iterate over the lines to the end of the file, regardless of `stop`."""
-        while line := self._read_line():
-            yield line, self.begin
-
-    def make_error(self, problem: str, line: int | None = None) -> ValueError:
-        """Return an error that names the file and a line, by default the current one."""
-        number = find_line_number(self.path, self.start, self.number if line is None else line)
-        return ValueError(f"{self.path}, line {number}: {problem}")
-
-    def make_size_error(self, line: int) -> ValueError:
-        """Return the error for a document above the size limit."""
-        return self.make_error(
-            f"a document of more than {MAX_DOCUMENT_BYTES >> 20} MiB; "
-            "to cut the file into documents, use --document block or record",
-            line,
-        )
-
-    def _read_line(self) -> bytes:
-        self.begin = self.offset  # before a byte order mark, if the line has one
-        line = self.file.readline(MAX_DOCUMENT_BYTES + 1)
-        self.number += bool(line)
-        if len(line) > MAX_DOCUMENT_BYTES:
-            raise self.make_size_error(self.number)
-        if not self.offset and line.startswith(BOM):
-            self.offset, line = len(BOM), line[len(BOM) :]
-        self.offset += len(line)
-        return line
-
-    def _skip_line(self) -> int:
-        """Skip to the next line and return the number of bytes skipped."""
-        skipped = 0
-        while part := self.file.readline(BUFFER_BYTES):
-            skipped += len(part)
-            if part.endswith(b"\n"):
-                break
-        return skipped
-
-
 def _read_whole_file(
-    lines: _LineReader, consumed: Callable[[], int], field: str
+    lines: LineReader, consumed: Callable[[], int], field: str
 ) -> Iterator[RawDocument]:
-    raw = lines.file.read(MAX_DOCUMENT_BYTES + 1)
-    if len(raw) > MAX_DOCUMENT_BYTES:
+    raw = lines.file.read(lines.limit + 1)
+    if len(raw) > lines.limit:
         raise lines.make_size_error(1)
     yield RawDocument(*repair_utf8(raw.removeprefix(BOM), 1, consumed()))
 
 
 def _read_line_documents(
-    lines: _LineReader, consumed: Callable[[], int], field: str
+    lines: LineReader, consumed: Callable[[], int], field: str
 ) -> Iterator[RawDocument]:
     for line, _ in lines:
         if not line.isspace():
@@ -209,7 +127,7 @@ def _read_line_documents(
 
 
 def _read_blocks(
-    lines: _LineReader, consumed: Callable[[], int], field: str
+    lines: LineReader, consumed: Callable[[], int], field: str
 ) -> Iterator[RawDocument]:
     """Yield the blocks between blank lines.
 
@@ -228,7 +146,7 @@ def _read_blocks(
             first = first if block else lines.number
             block.append(line)
             size += len(line)
-            if size > MAX_DOCUMENT_BYTES:
+            if size > lines.limit:
                 raise lines.make_size_error(first)
         if blank and block:
             yield RawDocument(*repair_utf8(b"".join(block), first, consumed()))
@@ -240,8 +158,8 @@ def _read_blocks(
 
 
 def _read_sequences(
-    read: Callable[[_LineReader], Iterator[tuple[bytes, int, bytes]]],
-    lines: _LineReader,
+    read: Callable[[LineReader], Iterator[tuple[bytes, int, bytes]]],
+    lines: LineReader,
     consumed: Callable[[], int],
     field: str,
 ) -> Iterator[RawDocument]:
@@ -249,13 +167,13 @@ def _read_sequences(
     for sequence, line, name in read(lines):
         names = {SEQUENCE_NAME: name.decode("utf-8", "backslashreplace")}
         values = tuple(map(names.get, lines.more_fields))
-        yield RawDocument(*repair_utf8(sequence, line, consumed()), values)
+        yield RawDocument(*repair_utf8(sequence, line, consumed()), values, name)
 
 
 def _read_records(
     parse: Callable[[bytes, str, Sequence[str]], ParsedLine],
     blanks: bytes,
-    lines: _LineReader,
+    lines: LineReader,
     consumed: Callable[[], int],
     field: str,
 ) -> Iterator[RawDocument]:
@@ -323,10 +241,9 @@ FORMAT_READERS = (
         for prefix, make in MAKERS.items()
     }
     | {
-        "fasta": functools.partial(
-            _read_sequences, lambda lines: read_fasta(lines, MAX_DOCUMENT_BYTES)
-        ),
+        "fasta": functools.partial(_read_sequences, read_fasta),
         "fastq": functools.partial(_read_sequences, read_fastq),
+        "smi": functools.partial(_read_records, parse_molecule, BLANKS),
     }
 )
 TABLES = ("csv", "parquet", "arrow", *ARCHIVES)

@@ -1,4 +1,5 @@
-"""Parse a line of a file of records: JSON, or a source and its target with a tab between them.
+"""Parse a line of a file of records: JSON, a source and its target with a tab between them, or the
+SMILES of a molecule.
 
 A line that is no record raises a ValueError, to which the caller adds the file and the line.
 """
@@ -38,6 +39,12 @@ def parse_tsv_pair(line: bytes, field: str, more_fields: Sequence[str]) -> Parse
         rule = "a pair is a source and its target, with one tab between them"
         raise ValueError(f"{len(sides) - 1} tabs; {rule}")
     return join_pair(*sides), repair, ()
+
+
+def parse_molecule(line: bytes, field: str, more_fields: Sequence[str]) -> ParsedLine:
+    """Return the SMILES of a line: its first word, after which there may be a name."""
+    raw, _, _, repair = repair_utf8(line.split()[0], 0, 0)
+    return raw, repair, ()
 
 
 def _parse_json(line: bytes) -> tuple[Any, str | None]:

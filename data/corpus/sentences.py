@@ -76,6 +76,17 @@ def find_sentence_spans(
     return _cut_long_sentences(text, np.append(0, starts), np.append(ends, len(text)))
 
 
+def find_whole_spans(
+    text: bytes, documents: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Find documents without sentences, such as proteins.
+
+    Args and results as in the function above.
+    """
+    ends = np.append(documents[1:] - len(DOCUMENT_SEPARATOR), len(text))
+    return documents.copy(), ends, np.zeros(0, np.int64)
+
+
 def find_pair_spans(
     text: bytes, documents: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,11 +1,14 @@
 """Read the sequences of FASTA and FASTQ files: letters, one record after the other.
 
-A sequence is in capitals (lower case is a mask of repeats), without blanks and without the `*` that
-ends a protein. A FASTA record may have many lines. Lines with `;` are comments.
+A sequence is in capitals (lower case is a mask of repeats, which may stay), without blanks and
+without the `*` that ends a protein. A FASTA record may have many lines; lines with `;` are
+comments.
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
+
+from data.corpus.lines import LineReader
 
 FORMATS = ("fasta", "fastq")
 SEQUENCE_NAME = "id"  # the field of a record that is the first word of its header
@@ -13,29 +16,10 @@ BLANKS = b" \t\r\n\x0b\f"
 HEADER, COMMENT, READ, QUALITY = b">", b";", b"@", b"+"
 
 
-class Lines(Protocol):
-    """The lines of a part of a file, as data/corpus/readers.py reads them."""
-
-    number: int
-    start: int
-    stop: float
-
-    def iterate_past_stop(self) -> Iterator[tuple[bytes, int]]:
-        """Iterate over (line, offset of its first byte) to the end of the file."""
-        ...
-
-    def make_error(self, problem: str, line: int | None = None) -> ValueError:
-        """Return an error that names the file and a line."""
-        ...
-
-    def make_size_error(self, line: int) -> ValueError:
-        """Return the error for a document above the size limit."""
-        ...
-
-
-def clean_letters(line: bytes) -> bytes:
-    """Return the letters of a line in capitals."""
-    return line.translate(None, BLANKS).upper()
+def clean_letters(line: bytes, keeps_case: bool) -> bytes:
+    """Return the letters of a line, in capitals unless their case stays."""
+    letters = line.translate(None, BLANKS)
+    return letters if keeps_case else letters.upper()
 
 
 def read_name(header: bytes) -> bytes:
@@ -43,11 +27,8 @@ def read_name(header: bytes) -> bytes:
     return next(iter(header[1:].split()), b"")
 
 
-def read_fasta(lines: Lines, limit: int) -> Iterator[tuple[bytes, int, bytes]]:
+def read_fasta(lines: LineReader) -> Iterator[tuple[bytes, int, bytes]]:
     """Yield (sequence, line of its header, its name) of the records that begin in a part of a file.
-
-    Args:
-      limit: bytes of the longest sequence.
 
     Raises:
       ValueError: letters before the first header, or a sequence above the limit.
@@ -64,9 +45,9 @@ def read_fasta(lines: Lines, limit: int) -> Iterator[tuple[bytes, int, bytes]]:
         elif line.startswith(COMMENT) or line.isspace():
             continue
         elif parts is not None:
-            parts.append(clean_letters(line))
+            parts.append(clean_letters(line, lines.keeps_case))
             size += len(parts[-1])
-            if size > limit:
+            if size > lines.limit:
                 raise lines.make_size_error(first)
         elif not lines.start:
             kind = "FASTQ, which --as fastq reads" if line.startswith(READ) else "no FASTA"
@@ -78,7 +59,7 @@ def read_fasta(lines: Lines, limit: int) -> Iterator[tuple[bytes, int, bytes]]:
         yield b"".join(parts).removesuffix(b"*"), first, name
 
 
-def read_fastq(lines: Lines) -> Iterator[tuple[bytes, int, bytes]]:
+def read_fastq(lines: LineReader) -> Iterator[tuple[bytes, int, bytes]]:
     """Yield (sequence, line of its header, its name) of the records of a file: four lines each.
 
     Raises:
@@ -102,7 +83,7 @@ def read_fastq(lines: Lines) -> Iterator[tuple[bytes, int, bytes]]:
                 "read",
                 first + 2,
             )
-        sequence = clean_letters(letters)
+        sequence = clean_letters(letters, lines.keeps_case)
         if len(quality.strip(b"\r\n")) != len(sequence):
             raise lines.make_error(
                 f"{len(sequence):,} letters have {len(quality.strip(BLANKS)):,} qualities", first

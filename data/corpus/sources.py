@@ -76,6 +76,7 @@ class InputChunk:
       downloads: the folder in which a file of the Hub is while it is read; "": where temporary
         files are.
       more_fields: names of further fields of records, whose values come with the documents.
+      keeps_case: whether sequences of letters keep their lower case, a soft mask.
     """
 
     file_format: str
@@ -90,6 +91,7 @@ class InputChunk:
     takes_text: bool = False
     downloads: str = ""
     more_fields: Sequence[str] = ()
+    keeps_case: bool = False
 
     @property
     def counted_from(self) -> int:
@@ -116,6 +118,7 @@ class ResolvedSource:
       is_cut: whether a part of a file can be read.
       more_fields: names of further fields of records that are read with the documents.
       refuses_unknown: whether a character without an id is an error.
+      keeps_case: whether sequences of letters keep their lower case.
     """
 
     name: str
@@ -129,6 +132,7 @@ class ResolvedSource:
     is_cut: bool = True
     more_fields: tuple[str, ...] = ()
     refuses_unknown: bool = False
+    keeps_case: bool = False
 
     @property
     def size(self) -> int:
@@ -257,6 +261,7 @@ def split_source(
             takes_text=source.file_format is not None,
             downloads=str(downloads or "") if path.startswith(DATASETS) else "",
             more_fields=source.more_fields,
+            keeps_case=source.keeps_case,
         )
         is_whole = strip_packing(path) != strip_query(path) or path.startswith(DATASETS)
         if is_whole or not source.is_cut or file_format.endswith(UNCUT) or file_format == "file":
@@ -303,6 +308,7 @@ def _read_file(chunk: InputChunk, path: str) -> Iterator[readers.RawDocument]:
         chunk.skips_bad,
         chunk.takes_text,
         chunk.more_fields,
+        chunk.keeps_case,
     )
 
 

@@ -81,14 +81,18 @@ def check_masks(
         check_absence("special tokens masked", special),
         check_absence("losses on padding, tokens in it", padding),
         check_absence("positions out of order", disorder),
-        *([check_absence("words masked in part", torn)] if objective.whole_words else []),
+        *([] if words is None else [check_absence("words masked in part", torn)]),
     ]
 
 
 def find_words(stream: RowStream) -> WordFinder | None:
-    """Return what finds the words of rows that are masked by whole words, else None."""
-    objective = stream.objective
-    return objective.find_words(stream.vocabulary) if objective.whole_words else None
+    """Return what finds the words of rows that are masked by whole words, else None.
+
+    Runs of tokens that overlap begin where a row's key draws, which a batch does not show.
+    """
+    objective, vocabulary = stream.objective, stream.vocabulary
+    has_words = objective.whole_words and not vocabulary.overlap
+    return objective.find_words(vocabulary) if has_words else None
 
 
 def count_actions(batch: Batch, mask_id: int | None) -> np.ndarray:
@@ -124,7 +128,7 @@ def count_torn_words(batch: Batch, text_BL: np.ndarray, words: WordFinder) -> in
 
     text_BL: ids of the batch before they were masked.
     """
-    starts_BL = words.mark_starts(words.starts_N[text_BL], words.ends_N[text_BL])
+    starts_BL = words.mark_starts(words.starts_N[text_BL], words.ends_N[text_BL], np.zeros(0))
     word_BL = np.cumsum(starts_BL.reshape(-1)).reshape(starts_BL.shape)  # its number in the batch
     used_BP = batch["label_weights"] > 0
     masked_M = np.take_along_axis(word_BL, batch["masked_positions"], axis=1)[used_BP]

@@ -132,7 +132,9 @@ class Masker:
         no row shows both sides of these, and after a piece of a script without blanks. An unknown
         piece is part of its word, and that word is left alone.
         """
-        begins_BL = words.mark_starts((kinds_BL & STARTS_WORD) != 0, (kinds_BL & ENDS_WORD) != 0)
+        begins_BL = words.mark_starts(
+            (kinds_BL & STARTS_WORD) != 0, (kinds_BL & ENDS_WORD) != 0, key_B
+        )
         begin_W = np.flatnonzero(begins_BL)
         if self.ngram > 1:
             begin_W = begin_W[find_ngram_starts(begin_W, candidate_BL, key_B, self.ngram)]

@@ -33,6 +33,12 @@ def check_masking(
             f"{name}: dupe_factor={objective.dupe_factor}; "
             "allowed are 0 (a new mask every epoch) and larger numbers"
         )
+    if vocabulary.overlap and not objective.whole_words:
+        raise ValueError(
+            f"{name}: tokens of the vocabulary overlap, so that the neighbours of a mask give it "
+            "away; set data.objective.whole_words=true, which masks runs of "
+            f"{vocabulary.overlap} tokens"
+        )
     if objective.whole_words and objective.max_word_pieces < 1:
         raise ValueError(
             f"{name}: max_word_pieces={objective.max_word_pieces}; a word has 1 piece or more"

@@ -10,8 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data.corpus import sources
-from data.corpus.readers import find_line_number
-from data.corpus.sentences import DOCUMENT_SEPARATOR, find_pair_spans, find_sentence_spans
+from data.corpus.lines import find_line_number
+from data.corpus.sentences import (
+    DOCUMENT_SEPARATOR,
+    find_pair_spans,
+    find_sentence_spans,
+    find_whole_spans,
+)
 from data.prepare.articles import WITHOUT_FIELD, encode_articles
 from data.prepare.held_out import hash_document
 from data.prepare.job_report import NUM_HASHES, JobReport
@@ -148,7 +153,8 @@ def _encode_sentences(
       The ids, the ids of each sentence, the first sentence of each document, and the offsets at
       which sentences are cut for their length.
     """
-    starts, ends, cut_starts = (find_pair_spans if pairs else find_sentence_spans)(text, begins)
+    find_spans = find_sentence_spans if vocabulary.cuts_sentences else find_whole_spans
+    starts, ends, cut_starts = (find_pair_spans if pairs else find_spans)(text, begins)
     first = np.searchsorted(starts, begins)
     if vocabulary.keeps_spaces and not pairs:
         # The spaces between two sentences belong to the second one.

@@ -167,6 +167,7 @@ def resolve_sources(request: PrepareRequest) -> list[sources.ResolvedSource]:
             skips_bad=request.on_bad_record == "skip",
             more_fields=list_more_fields(request),
             refuses_unknown=request.on_unknown == "refuse",
+            keeps_case=request.soft_mask == "keep",
         )
         for name in request.list_sources()
     ]

@@ -1,5 +1,6 @@
 """The files of a job of `prepare`, and its counts."""
 
+import array as arrays
 import collections
 import dataclasses
 import json
@@ -9,10 +10,13 @@ from typing import IO, Any, Self
 import numpy as np
 
 from data.corpus import sources
-from data.corpus.readers import find_line_number
+from data.corpus.lines import find_line_number
 from data.store.manifest import OFFSET_DTYPE, SPLIT_FILES
 
 DROP_DTYPE = np.dtype("<i8")
+NAME_DTYPE = np.dtype("<u8")
+NAMES = ("sequences", "names")  # of the file of a job
+SAME_NAMES = "sequences with a name that an earlier one has (both are used)"
 
 
 def get_job_path(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.Path:
@@ -46,6 +50,11 @@ class JobFiles:
         if len(rows):
             self._get_file("cleaning", "drops").write(rows.astype(DROP_DTYPE).data)
 
+    def write_names(self, hashes: arrays.array) -> None:
+        """Write the hashes of the names of the sequences of a job."""
+        if hashes:
+            self._get_file(*NAMES).write(np.array(hashes, NAME_DTYPE).data)
+
     def _get_file(self, split: str, file: str) -> IO[bytes]:
         """Return the open file of this name, made if absent."""
         if (split, file) not in self._open:
@@ -78,6 +87,7 @@ class JobReport:
       first: {reason: (path, start, line) of the first such document}.
       chunk_documents: number of documents of each chunk, which gives dropped ones their numbers.
       values: values of the fields that `--count-values` names, see data/prepare/field_values.py.
+      names: hashes of the names of sequences, which are not part of its JSON.
     """
 
     totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
@@ -89,6 +99,7 @@ class JobReport:
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
     least: int = NUM_HASHES
     most: int = -1
+    names: arrays.array = dataclasses.field(default_factory=lambda: arrays.array("Q"))
 
     def add_note(self, reason: str, piece: sources.InputChunk, line: int) -> None:
         """Count a document that was skipped or repaired."""
@@ -111,7 +122,7 @@ class JobReport:
 
     def to_json(self) -> str:
         """Return the report as JSON."""
-        return json.dumps(vars(self))
+        return json.dumps({key: value for key, value in vars(self).items() if key != "names"})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "JobReport":
@@ -121,6 +132,28 @@ class JobReport:
         counted = {name: collections.Counter(fields.pop(name)) for name in names}
         first = {reason: tuple(place) for reason, place in fields.pop("first").items()}
         return cls(**counted, first=first, **fields)
+
+
+class NameCounter:
+    """Counts the sequences whose name another one has, after all jobs.
+
+    A sequence takes eight bytes of memory.
+    """
+
+    def __init__(self) -> None:
+        self._hashes: list[np.ndarray] = []
+
+    def take_job(self, folder: pathlib.Path, job: int) -> None:
+        """Add the names of a job, and remove their file."""
+        path = get_job_path(folder, job, *NAMES)
+        if path.exists():
+            self._hashes.append(np.fromfile(path, NAME_DTYPE))
+            path.unlink()
+
+    def count_same(self) -> int:
+        """Return how many sequences have the name of an earlier one."""
+        hashes = np.concatenate([np.zeros(0, NAME_DTYPE), *self._hashes])
+        return len(hashes) - len(np.unique(hashes))
 
 
 def rank_characters(report: JobReport) -> dict[str, int]:

@@ -149,6 +149,7 @@ def encode_job(
                 files.write_drops(cleaner.take_drops())
         if cleaner is not None:
             files.write_drops(cleaner.take_drops())
+        files.write_names(report.names)
     save_report(job.chunks, folder, job.index, report)
     return report
 
@@ -203,8 +204,10 @@ def read_all(job: Job, report: JobReport) -> Iterator[JobDocument]:
         progress = np.asarray(np.memmap(job.progress, np.int64, mode="r+"))
     for chunk, piece in enumerate(job.chunks):
         number = 0
-        for raw, line, bytes_read, repair, values in sources.read_chunk(piece):
+        for raw, line, bytes_read, repair, values, name in sources.read_chunk(piece):
             number += 1
+            if name:
+                report.names.append(hash_text(name))
             if repair:
                 report.add_note(repair, piece, line)
             raw = _clean_text(raw, piece, line, report)

@@ -20,7 +20,7 @@ SPARSE_OPTIONS = frozenset(
     {
         *("validation", "file_format", "on_bad_record"),
         *("character_coverage", "byte_fallback", "split_digits", "cleaning"),
-        *("held_out_by", "clusters", "on_unknown"),
+        *("held_out_by", "clusters", "on_unknown", "soft_mask"),
     }
 )
 
@@ -55,6 +55,8 @@ class PrepareRequest:
         None: such lines are errors.
       on_unknown: `refuse` makes a character without an id an error; None: it becomes the unknown
         token, and is counted.
+      soft_mask: `keep` leaves the lower case of FASTA and FASTQ, which marks repeats; None: it
+        becomes capitals.
       rates: mixture rate of each source; None: by `temperature`.
       temperature: a source is sampled in proportion to its training tokens to this power: 1 is in
         proportion to the tokens, 0 is uniform. Multilingual BERT used 0.7 (Devlin et al. 2018,
@@ -81,6 +83,7 @@ class PrepareRequest:
     file_format: str | None = None
     on_bad_record: str | None = None
     on_unknown: str | None = None
+    soft_mask: str | None = None
     rates: tuple[float, ...] | None = None
     temperature: float = 1.0
     cleaning: "CleaningSettings | None" = None
@@ -135,6 +138,8 @@ class PrepareRequest:
             raise ValueError(f"--on-bad-record {self.on_bad_record}: refuse or skip")
         if self.on_unknown not in (None, "refuse"):
             raise ValueError(f"--on-unknown {self.on_unknown}: refuse or count")
+        if self.soft_mask not in (None, "keep"):
+            raise ValueError(f"--soft-mask {self.soft_mask}: lose or keep")
         if self.held_out_by is not None and not self.held_out:
             raise ValueError(
                 f"--held-out-by {self.held_out_by} with --held-out 0, which holds nothing out"

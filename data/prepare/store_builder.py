@@ -17,7 +17,13 @@ from data.corpus.paths import strip_query
 from data.prepare import resume
 from data.prepare.articles import WITHOUT_FIELD
 from data.prepare.field_values import ValueCounts, merge_values
-from data.prepare.job_report import NUM_HASHES, JobReport, get_job_path
+from data.prepare.job_report import (
+    NUM_HASHES,
+    SAME_NAMES,
+    JobReport,
+    NameCounter,
+    get_job_path,
+)
 from data.prepare.request import PrepareRequest
 from data.source import SPLITS
 from data.store.manifest import SPLIT_FILES
@@ -258,6 +264,7 @@ class StoreBuilder:
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
         if cleaning is not None:
             cleaning.begin_list(writer)
+        names = NameCounter()
         results = self.pool.encode_jobs(
             self._group_chunks(self.resolved),
             self.total_bytes,
@@ -279,12 +286,14 @@ class StoreBuilder:
                     writer.add_document_files(split, *files)
                     for file in files:
                         file.unlink()
+            names.take_job(job_folder, job.index)
             if cleaning is not None:
                 cleaning.list_drops(writer, job, job_report.chunk_documents, job_folder)
             report.merge_report(job_report)
             self._count_text(job.source, job_report)
             if publish:
                 publish(job.index + 1, writer, report, threshold)
+        report.noted[SAME_NAMES] += names.count_same()
         return writer, report
 
     def _count_text(self, source: int, report: JobReport) -> None:

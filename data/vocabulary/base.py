@@ -56,6 +56,9 @@ class Vocabulary(abc.ABC):
         masked and never sampled.
       keeps_spaces: whether the space before a word belongs to its piece (byte-level BPE), so that
         " word" and "word" differ.
+      cuts_sentences: whether texts are cut into sentences, so that no token crosses two; sequences
+        of letters are not.
+      overlap: letters of a token, where a token begins at each letter; 0: tokens do not overlap.
       fingerprint: hash of kind, pieces, scores, special tokens and normalization, independent of
         the file format.
       encoder_digest: hash of what else decides the ids of a text, such as merges; None: nothing.
@@ -63,6 +66,8 @@ class Vocabulary(abc.ABC):
     """
 
     keeps_spaces = False
+    cuts_sentences = True
+    overlap = 0
     reading_note = ""
 
     def __init__(

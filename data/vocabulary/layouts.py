@@ -76,6 +76,8 @@ ALPHABETS = {
     ),
     # N is any nucleotide.
     "nucleotides": ("<cls>", "<pad>", "<eos>", UNKNOWN, *"ACGTN", "<mask>"),
+    # Lower case marks repeats, where `--soft-mask keep` leaves it.
+    "soft_nucleotides": ("<cls>", "<pad>", "<eos>", UNKNOWN, *"ACGTNacgtn", "<mask>"),
 }
 BY_LETTER = ("esmc",)  # names of alphabets in which each unknown letter is one token
 LEAST_COVERAGE = 0.98  # of characters; the SentencePiece library refuses less

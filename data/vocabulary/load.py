@@ -5,7 +5,7 @@ sentencepiece     spiece.model               sentencepiece   training here, T5, 
 wordpiece         vocab.txt                  tokenizers      BERT
 byte_bpe          vocab.json + merges.txt    tokenizers      training here, GPT-2, RoBERTa
 word_bpe          vocab.json + merges.txt    tokenizers      GPT
-residues          vocab.txt                  tokenizers      ESM-2
+residues          vocab.txt                  tokenizers      ESM-2, k-mers of DNA
 tokenizer_json    tokenizer.json             tokenizers      other models of `transformers`
 
 A saved vocabulary is a folder with these files in their released form, and `vocabulary.json` with
@@ -31,7 +31,12 @@ from data.vocabulary.added_tokens import (
     is_expressed,
     list_special_tokens,
 )
-from data.vocabulary.alphabets import KIND, make_alphabet, read_residues
+from data.vocabulary.alphabets import (
+    KIND,
+    has_overlapping_kmers,
+    make_alphabet,
+    read_residues,
+)
 from data.vocabulary.base import DESCRIPTION_FILE, PROBE_TEXT, ROLE_PIECES, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
 from data.vocabulary.folder_settings import (
@@ -157,7 +162,8 @@ def _read_folder(folder: pathlib.Path) -> Vocabulary:
             vocabulary = _read_named_file(model, settings)
         if vocabulary.pieces == from_json.pieces and is_expressed(tokens, vocabulary):
             probe = _build_probe_text(vocabulary)
-            if vocabulary.encode(probe) == from_json.encode(probe):
+            # A tokenizer.json cannot cut tokens that overlap.
+            if vocabulary.overlap or vocabulary.encode(probe) == from_json.encode(probe):
                 return vocabulary
     return from_json
 
@@ -247,11 +253,12 @@ def _read_named_file(
         if is_word_bpe(texts[0]):
             return read_word_bpe(*texts)
         return read_byte_bpe(*texts, prefix_space=bool(switches.get("add_prefix_space")))
-    if path.name.endswith(".txt") and settings.tokenizer == KIND:
-        return read_residues(read_vocabulary_text(path))
     if path.name.endswith(".txt"):
+        text = read_vocabulary_text(path)
+        if settings.tokenizer == KIND or has_overlapping_kmers(text.split()):
+            return read_residues(text)
         return read_wordpiece(
-            read_vocabulary_text(path),
+            text,
             lowercase=switches.get("do_lower_case"),
             strip_accents=switches.get("strip_accents"),
             chinese=switches.get("tokenize_chinese_chars") is not False,

@@ -137,6 +137,13 @@ class PrepareOptions(CleaningOptions):
         group=TEXT,
         choices=("refuse", "count"),
     )
+    soft_mask: str | None = option(
+        "what to do with lower case in FASTA and FASTQ, which marks repeats: lose it to capitals, "
+        "or keep it, for an alphabet that has both such as soft_nucleotides (default: lose)",
+        default=None,
+        group=TEXT,
+        choices=("lose", "keep"),
+    )
     validation: list[str] | None = option(
         "sources whose documents are the held-out split; the other sources are then for "
         "training alone",
@@ -296,6 +303,8 @@ def make_request(options: PrepareOptions) -> PrepareRequest:
         del given["on_bad_record"]  # the default, which manifests do not record
     if given.get("on_unknown") == "count":
         del given["on_unknown"]
+    if given.get("soft_mask") == "lose":
+        del given["soft_mask"]
     for name in SWITCHES:
         if given.get(name) is False:
             del given[name]  # the default, which a finished vocabulary does not contradict

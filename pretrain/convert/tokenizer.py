@@ -10,16 +10,18 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, processors
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 
 from data.rows.frames import CLS_TYPE
 from data.vocabulary.base import Vocabulary
 from data.vocabulary.folder_settings import STAND_INS
+from data.vocabulary.letters import make_overlapping_cuts
 from pretrain.convert import sentencepiece_pipeline
 from pretrain.convert.export_folder import write_json
 from pretrain.families import find_by_model_type
 
-OWN_CLASSES = {"residues": "EsmTokenizer"}  # {kind of a vocabulary: a class that reads its files}
+# {(kind of a vocabulary, whether its tokens overlap): a class that reads its files}.
+OWN_CLASSES = {("residues", False): "EsmTokenizer", ("residues", True): "BertTokenizer"}
 ROLES = {  # {role of a special token: its name in transformers}
     "bos": "bos_token",
     "eos": "eos_token",
@@ -34,7 +36,8 @@ ROLES = {  # {role of a special token: its name in transformers}
 def build_tokenizer(vocabulary: Vocabulary, family: str, is_labelled: bool = False) -> Tokenizer:
     """Return the tokenizer of a vocabulary for a family of models, given by its model_type.
 
-    With `is_labelled` it encodes rows of labelled texts, as a model with a head reads them.
+    With `is_labelled` it encodes rows of labelled texts, as a model with a head reads them. Where
+    tokens overlap, it reads letters and k-mers with blanks between them alike.
 
     Raises ValueError if the vocabulary lacks a special token that the family needs, or if it has no
     counterpart in `tokenizers`.
@@ -108,7 +111,10 @@ def write_tokenizer(
       length: the largest number of tokens that the model reads; None for no limit.
       is_labelled: whether the model reads labelled texts.
     """
-    build_tokenizer(vocabulary, family, is_labelled).save(str(folder / "tokenizer.json"))
+    pipeline = build_tokenizer(vocabulary, family, is_labelled)
+    if vocabulary.overlap:  # a file cannot cut overlapping tokens: it reads them with blanks
+        pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    pipeline.save(str(folder / "tokenizer.json"))
     own = {
         ROLES[role]: vocabulary.pieces[i]
         for role in ROLES
@@ -119,7 +125,9 @@ def write_tokenizer(
     if vocabulary.sentinels:
         names["additional_special_tokens"] = [vocabulary.pieces[i] for i in vocabulary.sentinels]
     config = {
-        "tokenizer_class": OWN_CLASSES.get(vocabulary.kind, "PreTrainedTokenizerFast"),
+        "tokenizer_class": OWN_CLASSES.get(
+            (vocabulary.kind, bool(vocabulary.overlap)), "PreTrainedTokenizerFast"
+        ),
         "model_input_names": [
             "input_ids",
             *(["token_type_ids"] if find_by_model_type(family).token_types else []),
@@ -132,6 +140,8 @@ def write_tokenizer(
         config[STAND_INS] = {name: own.get(name) for name in replaced}
     if vocabulary.sentinels:
         config["extra_ids"] = len(vocabulary.sentinels)
+    if vocabulary.overlap:
+        config["do_lower_case"] = False
     if vocabulary.kind == "wordpiece":  # for readers of vocab.txt; tokenizer.json has the same
         option_names = {
             "do_lower_case": "lowercase",
@@ -182,6 +192,8 @@ def _convert_sentencepiece(vocabulary: Any) -> Tokenizer:
 def _convert_released(vocabulary: Any) -> Tokenizer:
     """Return the vocabulary's own pipeline, extended by its special tokens."""
     pipeline = Tokenizer.from_str(vocabulary.to_json())
+    if vocabulary.overlap:
+        pipeline.pre_tokenizer = make_overlapping_cuts(vocabulary.overlap)
     special = sorted(
         {i for role in ROLES if (i := getattr(vocabulary, role)) is not None}
         | set(vocabulary.sentinels)

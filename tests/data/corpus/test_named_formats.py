@@ -45,6 +45,7 @@ def test_the_formats_are_those_of_the_readers():
         "jsonl",
         "fasta",
         "fastq",
+        "smi",
         "csv",
         "parquet",
         "arrow",

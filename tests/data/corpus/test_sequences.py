@@ -1,10 +1,11 @@
 """Sequences of FASTA and FASTQ files: the same documents in any form, and clear errors."""
 
+import dataclasses
 import gzip
 
 import pytest
 
-from data.corpus import readers, sources
+from data.corpus import lines, sources
 
 RECORDS = {"a": "MKVLAMKVLA" * 9, "b c": "", "d": "GG", "d ": "ACD-X.B" * 20}
 SEQUENCES = [*RECORDS.values()]
@@ -12,16 +13,17 @@ SEQUENCES = [*RECORDS.values()]
 
 def write_fasta(width=60, end="\n", case=str, star=""):
     """Return a file of the records, with lines of `width` letters."""
-    lines = ["; a comment"]
+    rows = ["; a comment"]
     for name, letters in RECORDS.items():
         letters = case(letters + star if letters else letters)
-        lines += [f">{name}", *(letters[i : i + width] for i in range(0, len(letters), width)), ""]
-    return end.join(lines).encode()
+        rows += [f">{name}", *(letters[i : i + width] for i in range(0, len(letters), width)), ""]
+    return end.join(rows).encode()
 
 
-def read(path, chunk_bytes=1 << 20, **options):
+def read(path, chunk_bytes=1 << 20, keeps_case=False, **options):
     """Return the texts of a source in chunks of so many bytes."""
     source = sources.resolve_source(str(path), "record", **options)
+    source = dataclasses.replace(source, keeps_case=keeps_case)
     chunks = sources.split_source(source, chunk_bytes, path.parent)
     return [each.raw.decode() for chunk in chunks for each in sources.read_chunk(chunk)]
 
@@ -49,6 +51,23 @@ def test_a_record_belongs_to_the_part_in_which_it_begins(tmp_path):
         assert read(path, size) == SEQUENCES, size
     (path := tmp_path / "some.fasta.gz").write_bytes(gzip.compress(content))
     assert read(path, 10) == SEQUENCES
+
+
+def test_lower_case_stays_where_it_is_asked_for(tmp_path):
+    (tmp_path / "x.fa").write_bytes(b">a\nACgt\nnA\n")
+    (tmp_path / "x.fq").write_bytes(b"@a\nACgt\n+\n!!!!\n")
+    assert read(tmp_path / "x.fa", keeps_case=True) == ["ACgtnA"]
+    assert read(tmp_path / "x.fq", keeps_case=True) == ["ACgt"]
+    assert read(tmp_path / "x.fa") == ["ACGTNA"]
+
+
+def test_a_line_of_molecules_begins_with_its_smiles(tmp_path):
+    content = b"C[C@@H](N)C(=O)O alanine\n\n  c1ccccc1\r\nCC\tethane 1\n\xff b"
+    expected = ["C[C@@H](N)C(=O)O", "c1ccccc1", "CC", "\ufffd"]
+    for name in ("x.smi", "x.smiles"):
+        (tmp_path / name).write_bytes(content)
+        for size in (3, 1 << 20):
+            assert read(tmp_path / name, size) == expected
 
 
 def test_four_lines_are_a_read(tmp_path):
@@ -79,7 +98,7 @@ def test_what_is_no_record_is_refused_by_its_line(name, content, message, tmp_pa
 
 @pytest.mark.parametrize("width", [50, 10])
 def test_a_sequence_above_the_limit_is_refused_before_it_is_read(width, tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 40)
+    monkeypatch.setattr(lines, "MAX_DOCUMENT_BYTES", 40)
     content = b">a\nM\n>b\n" + (b"M" * width + b"\n") * 20
     (path := tmp_path / "x.fasta").write_bytes(content)
     with pytest.raises(ValueError, match=r"x.fasta, line [34]: a document of more than"):

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from data.corpus import readers, sources
+from data.corpus import lines, readers, sources
 from data.corpus.record_texts import NOT_UTF8, SURROGATES
 from tests.data.corpus.reading import json_lines, read_documents, write_file
 
@@ -44,13 +44,13 @@ def test_cuts_do_not_change_the_documents(tmp_path, document):
     """Each document is read once, in order, with its line, wherever a file is split."""
     random = np.random.default_rng(0)
     for trial in range(60):
-        lines = random.choice(["a", "bb é", "数", "", "", " ", "x" * 30], random.integers(1, 14))
+        texts = random.choice(["a", "bb é", "数", "", "", " ", "x" * 30], random.integers(1, 14))
         path = write_file(
-            tmp_path / f"{trial}.txt", "\n".join(lines) + random.choice(["", "\n", "\n\n"])
+            tmp_path / f"{trial}.txt", "\n".join(texts) + random.choice(["", "\n", "\n\n"])
         )
         whole = read_documents(path, document=document)
         first_lines = [
-            lines.tolist().index(text) + 1 for text in set(whole) if list(lines).count(text) == 1
+            texts.tolist().index(text) + 1 for text in set(whole) if list(texts).count(text) == 1
         ]
         found = sources.resolve_source(path, document)
         for size in range(1, min(found.size, 40) + 1):
@@ -61,7 +61,7 @@ def test_cuts_do_not_change_the_documents(tmp_path, document):
             records = [(piece, record) for piece in pieces for record in sources.read_chunk(piece)]
             assert [record.raw.decode().strip() for _, record in records] == whole
             numbers = [
-                readers.find_line_number(piece.path, piece.start, record.line)
+                lines.find_line_number(piece.path, piece.start, record.line)
                 for piece, record in records
             ]
             assert numbers == sorted(numbers) and set(first_lines) <= set(numbers)
@@ -205,7 +205,7 @@ def test_a_line_of_50_mb(tmp_path):
 def test_a_document_beyond_the_limit_is_an_error_before_it_is_in_memory(
     tmp_path, monkeypatch, document, suffix
 ):
-    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 1000)
+    monkeypatch.setattr(lines, "MAX_DOCUMENT_BYTES", 1000)
     path = write_file(
         tmp_path / f"a{suffix}",
         "short\n\n" + ("line\n" * 300 if document == "block" else "x" * 2000),
@@ -227,8 +227,8 @@ def test_a_document_beyond_the_limit_is_an_error_before_it_is_in_memory(
 )
 def test_broken_gzip_files(tmp_path, damage):
     path = tmp_path / "a.jsonl.gz"
-    lines = json_lines(*(str(n) for n in np.random.default_rng(0).integers(0, 1 << 60, 500)))
-    path.write_bytes(damage(gzip.compress(lines.encode())))
+    records = json_lines(*(str(n) for n in np.random.default_rng(0).integers(0, 1 << 60, 500)))
+    path.write_bytes(damage(gzip.compress(records.encode())))
     with pytest.raises(ValueError, match="a.jsonl.gz: the gzip file is broken or cut off"):
         read_documents(path)
 

@@ -81,13 +81,13 @@ def test_a_run_that_is_too_long_is_masked_by_pieces():
 def test_words_end_where_a_script_begins():
     pieces = ["▁we", "ar", "##ing", "的", "学们", "s", "。", "ไทย"]
     made = SimpleNamespace(
-        pieces=(*pieces, "[UNK]"), size=9, keeps_spaces=False, unk=8, special=np.arange(9) == 8,
+        pieces=(*pieces, "[UNK]"), size=9, keeps_spaces=False, overlap=0, unk=8, special=np.arange(9) == 8,
         starts_word=np.array([p[0] == "▁" for p in pieces] + [False]),
     )  # fmt: skip
     made.script_boundaries = find_script_boundaries(made.pieces, made.special, made.keeps_spaces)
     finder = WordFinder(made, "script", 16)
     row = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 5, 8, 5]])
-    starts = finder.mark_starts(finder.starts_N[row], finder.ends_N[row])
+    starts = finder.mark_starts(finder.starts_N[row], finder.ends_N[row], np.zeros(1, np.uint64))
     #                            we ar ing 的 学们 s 。 ไทย s UNK s
     assert starts[0].tolist() == [1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 0]
 

@@ -3,10 +3,12 @@
 import json
 import random
 
+import numpy as np
 import pytest
 
 from data.vocabulary.alphabets import ALPHABETS, make_alphabet, read_residues
 from data.vocabulary.load import load_vocabulary, read_vocabulary
+from pretrain.convert.tokenizer import build_tokenizer
 
 LETTERS = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
 ODD = [*LETTERS, *"JJjabc 1*é漢\t\n<>"]
@@ -35,6 +37,30 @@ def test_an_alphabet_is_saved_and_read(name, tmp_path):
 def test_what_is_unknown_is_one_token_a_run_or_a_letter():
     for name, expected in (("esm2", [5, 3, 3, 5]), ("esmc", [5, 3, 3, 3, 3, 5])):
         assert make_alphabet(name).encode("AJj 1A") == expected
+
+
+@pytest.mark.parametrize("name", [*ALPHABETS, "3mers", "overlapping_3mers"])
+def test_spans_and_texts_have_the_same_ids(name):
+    """`prepare` encodes megabytes of bytes at once."""
+    vocabulary = make_alphabet(name)
+    for odd in (["A", "a", "J", " "], ODD):
+        texts = [text.encode() for text in draw_texts([*"ACGT", *odd])]
+        starts = np.cumsum([0, *(len(text) + 2 for text in texts)])[:-1]
+        ends = starts + [len(text) for text in texts]
+        ids, lengths = vocabulary.encode_spans(
+            b"\n\n".join(texts), starts, ends, np.arange(len(starts))
+        )
+        found = [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+        assert found == [vocabulary.encode(text.decode()) for text in texts]
+        assert ids.dtype == np.int32
+
+
+def test_offsets_are_those_of_the_tokenizers_library():
+    vocabulary = make_alphabet("esm2")
+    made = build_tokenizer(vocabulary, "esm")
+    for text in draw_texts(ODD):
+        expected = made.encode(text, add_special_tokens=False)
+        assert vocabulary.encode_with_offsets([text]) == [(expected.ids, expected.offsets)]
 
 
 @pytest.mark.more
@@ -68,10 +94,11 @@ def test_a_folder_names_its_class(tmp_path):
     ("text", "message"),
     [
         ("<unk>\nA\nC\nA\n", "'A' appears twice"),
-        ("<unk>\nA\nCG\n", "'CG' is neither a letter nor a special token"),
+        ("<unk>\nA\nC G\n", "'C G' is neither a letter, nor up to 8"),
         ("<unk>\nA\n\nC\n", "'' is neither a letter"),
         ("<cls>\nA\n", "there is no <unk>"),
-        ("<unk>\n" + "A\n" * 1000, "1,001 tokens; an alphabet has 1,000 at most"),
+        ("<unk>\nACDEFGHIK\n", "'ACDEFGHIK' is neither a letter"),
+        ("<unk>\n" + "A\n" * (1 << 17), "131,073 tokens; an alphabet has 131,072 at most"),
     ],
 )
 def test_what_is_no_alphabet_is_refused(text, message):
@@ -80,5 +107,7 @@ def test_what_is_no_alphabet_is_refused(text, message):
 
 
 def test_an_unknown_alphabet_is_an_error():
-    with pytest.raises(ValueError, match="alphabet 'esm3': one of esm2, esmc, nucleotides"):
+    with pytest.raises(
+        ValueError, match="alphabet 'esm3': one of esm2, esmc, nucleotides, .*smiles, or 2mers"
+    ):
         read_vocabulary("alphabet:esm3")
