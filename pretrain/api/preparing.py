@@ -170,7 +170,8 @@ class PrepareOptions(CleaningOptions):
     vocabulary: str | None = option(
         "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, a folder of "
         "them, hf://USER/NAME[@REVISION], a repository of the Hugging Face Hub, or "
-        f"alphabet:NAME, a token for each letter ({', '.join(layouts.ALPHABETS)})",
+        f"alphabet:NAME, a token for each letter ({', '.join(layouts.ALPHABETS)}), for 2 to 8 "
+        "nucleotides (2mers to 8mers, overlapping_2mers ...) or for each atom and bond (smiles)",
         default=None,
         group=VOCABULARY,
         converter=format_optional,
