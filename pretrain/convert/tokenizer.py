@@ -15,13 +15,12 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 from data.rows.frames import CLS_TYPE
 from data.vocabulary.base import Vocabulary
 from data.vocabulary.folder_settings import STAND_INS
+from data.vocabulary.layouts import ALPHABETS
 from data.vocabulary.letters import make_overlapping_cuts
 from pretrain.convert import sentencepiece_pipeline
 from pretrain.convert.export_folder import write_json
 from pretrain.families import find_by_model_type
 
-# {(kind of a vocabulary, whether its tokens overlap): a class that reads its files}.
-OWN_CLASSES = {("residues", False): "EsmTokenizer", ("residues", True): "BertTokenizer"}
 ROLES = {  # {role of a special token: its name in transformers}
     "bos": "bos_token",
     "eos": "eos_token",
@@ -125,9 +124,7 @@ def write_tokenizer(
     if vocabulary.sentinels:
         names["additional_special_tokens"] = [vocabulary.pieces[i] for i in vocabulary.sentinels]
     config = {
-        "tokenizer_class": OWN_CLASSES.get(
-            (vocabulary.kind, bool(vocabulary.overlap)), "PreTrainedTokenizerFast"
-        ),
+        "tokenizer_class": name_class(vocabulary),
         "model_input_names": [
             "input_ids",
             *(["token_type_ids"] if find_by_model_type(family).token_types else []),
@@ -160,6 +157,15 @@ def write_tokenizer(
     for name, content in vocabulary.export_files().items():
         if name != "tokenizer.json":
             (folder / name).write_bytes(content)
+
+
+def name_class(vocabulary: Vocabulary) -> str:
+    """Return the name of the class of `transformers` that reads the files of a vocabulary."""
+    if vocabulary.kind == "residues":
+        return "BertTokenizer" if vocabulary.overlap else "EsmTokenizer"
+    if vocabulary.pieces == ALPHABETS["esmc"]:
+        return "EsmcTokenizer"
+    return "PreTrainedTokenizerFast"
 
 
 def find_stand_ins(

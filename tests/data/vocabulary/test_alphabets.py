@@ -8,7 +8,7 @@ import pytest
 
 from data.vocabulary.alphabets import ALPHABETS, make_alphabet, read_residues
 from data.vocabulary.load import load_vocabulary, read_vocabulary
-from pretrain.convert.tokenizer import build_tokenizer
+from pretrain.convert.tokenizer import build_tokenizer, write_tokenizer
 
 LETTERS = "LAGVSERTIDPKQNFYMHWCXBUZO.-"
 ODD = [*LETTERS, *"JJjabc 1*é漢\t\n<>"]
@@ -79,6 +79,29 @@ def test_ids_are_those_of_esmc_tokenizer():
     vocabulary, theirs = make_alphabet("esmc"), transformers.EsmcTokenizer()
     for text in draw_texts([*ODD, "|"]):
         assert vocabulary.encode(text) == theirs(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(
+    ("name", "family", "expected"),
+    [
+        ("esm2", "esm", "EsmTokenizer"),
+        ("esmc", "esmc", "EsmcTokenizer"),
+        ("3mers", "esm", "EsmTokenizer"),
+    ],
+)
+def test_an_exported_alphabet_has_the_class_of_transformers(name, family, expected, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    vocabulary = make_alphabet(name)
+    write_tokenizer(vocabulary, family, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert type(theirs).__name__ == expected
+    assert theirs.mask_token_id == vocabulary.mask and theirs.pad_token_id == vocabulary.pad
+    for text in draw_texts(LETTERS)[:100]:
+        assert theirs(text)["input_ids"] == [
+            *(vocabulary.cls, *vocabulary.encode(text), vocabulary.sep),
+        ]
+    assert read_vocabulary(tmp_path) == vocabulary
 
 
 def test_a_folder_names_its_class(tmp_path):
