@@ -368,7 +368,7 @@ def test_a_run_is_configured_for_one_family():
 # examples, computing metrics and predicting name it.
 TASKS = {
     *("answer_span", "classification", "regression"),
-    *("tagging", "multiple_choice", "text2text", "contrastive", "similarity"),
+    *("tagging", "multiple_choice", "text2text", "contrastive", "similarity", "teacher_vectors"),
 }
 OF_TASKS = (
     *("data/examples", "data/objectives/tagging.py", "pretrain/finetune", "pretrain/evaluation"),

@@ -3,7 +3,8 @@
 `finetune` writes one by `write_labelled`, `write_tagged`, `write_questions` or `write_sources`.
 Each adds entries to the manifest:
 
-    labels     names of the classes or tags, [] for scores
+    labels     names of the classes or tags, [] for scores and vectors
+    label_width  components of each label that is a vector
     questions  {split: number of questions}
     text       how pairs of texts were written: `Text2Text.describe_pairs`
     digest     fingerprint of the examples, which `finetune` computes before it writes them

@@ -47,11 +47,12 @@ class Columns(NamedTuple):
 class Example(NamedTuple):
     """One labelled example.
 
+    label: the name of a class, a score, or a vector.
     location: location of the example, as "file:line".
     """
 
     texts: tuple[str, ...]
-    label: str | float
+    label: Any
     location: str
 
 
@@ -240,7 +241,8 @@ def list_classes(examples: list[Example]) -> tuple[str, ...]:
 
 
 def encode_labels(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
-    """Return the number of each label in `names`, or the scores if there are no names: float32 [D].
+    """Return the number of each label in `names`, float32 [D]; without names the scores, or the
+    vectors, float32 [D, W].
 
     Raises:
       ValueError: a label is not in `names`; the message names the line.

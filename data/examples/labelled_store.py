@@ -11,6 +11,7 @@ from data.examples.labelled_examples import Example, encode_labels
 from data.prepare.held_out import hash_document
 from data.source import SPLITS
 from data.store.generations import replace_store
+from data.store.manifest import LABEL_WIDTH
 from data.store.writer import StoreWriter
 from data.vocabulary.load import Vocabulary
 
@@ -49,7 +50,7 @@ def write_labelled(
     All texts are in memory at once.
 
     Args:
-      names: names of the classes; () for scores.
+      names: names of the classes; () for scores and vectors.
 
     Raises:
       ValueError: a label is not in `names`.
@@ -70,5 +71,7 @@ def write_labelled(
             )
             writer.add_documents(split, flat, by_example.sum(axis=1), lengths)
             writer.add_labels(split, labels[split])
+        width = max(one.shape[1:] for one in labels.values())  # (W,) of vectors, else ()
+        described |= {LABEL_WIDTH: width[0]} if width else {}
         writer.finish([1.0], labels=list(names), **described)
     return ExampleStore.open(output)

@@ -25,7 +25,7 @@ class TextRows:
 
     start_DK, whole_DK, length_DK: int64 [D, K], first token of each text, and its number of tokens
       in the store and in a row.
-    labels: float32 [D], the label of each example.
+    labels: float32 [D] or [D, W], the label of each example.
     is_single: whether the store has one text of each example, which is all of its rows.
     num_truncated: number of examples with a text that does not fit into a row.
     """

@@ -19,6 +19,8 @@ SPLIT_FILES = ("tokens", "documents", "sentences")
 EXAMPLE_ENTRIES = frozenset({"labels", "questions", "text"})
 OFFSET_DTYPE = np.dtype("<i8")
 LABEL_DTYPE = np.dtype("<f4")
+LABEL_WIDTH = "label_width"  # entry of the manifest: components of a label that is a vector
+MOST_COMPONENTS = 1 << 16  # of a label
 CHECKSUMS_FOLDER = "checksums"
 READERS_FILE = "readers"  # an empty file of a generation, which its readers lock
 # The name of a generation's folder: a hash of its contents, and a number where that name is taken.
@@ -125,12 +127,15 @@ def find_problem(manifest: Mapping[str, Any]) -> str | None:
     splits = manifest.get("splits")
     if not isinstance(splits, dict) or not set(SPLITS) <= splits.keys():
         return f"splits is {splits!r:.80}, not an object of {' and '.join(SPLITS)}"
+    width = manifest.get(LABEL_WIDTH, 1)
+    if type(width) is not int or not 1 <= width <= MOST_COMPONENTS:
+        return f"{LABEL_WIDTH} is {width!r:.80}, not 1 to {MOST_COMPONENTS}"
     for name in SPLITS:
         if not isinstance(splits[name], dict) or not all(
             _is_count(splits[name].get(unit)) for unit in UNITS
         ):
             return f"splits.{name} is {splits[name]!r:.80}, not the counts of {', '.join(UNITS)}"
-        for file, size in _list_sizes(name, splits[name], manifest["dtype"], manifest["files"]):
+        for file, size in _list_sizes(name, splits[name], manifest):
             if file not in manifest["files"] or manifest["files"][file]["bytes"] != size:
                 return (
                     f"splits.{name} is {splits[name]!r:.120}, so {file} should have {size:,} bytes"
@@ -159,10 +164,10 @@ def find_problem(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _list_sizes(
-    split: str, counts: Mapping[str, int], dtype: str, files: Mapping[str, Any]
+    split: str, counts: Mapping[str, int], manifest: Mapping[str, Any]
 ) -> list[tuple[str, int]]:
     """Return (file, bytes that it must have) of the arrays of a split."""
-    widths = {"tokens": np.dtype(dtype).itemsize}
+    files, widths = manifest["files"], {"tokens": np.dtype(manifest["dtype"]).itemsize}
     sizes = [
         (
             f"{split}/{unit}.bin",
@@ -173,7 +178,8 @@ def _list_sizes(
     ]
     for file, unit in (("labels", "documents"), ("tags", "sentences")):
         if (name := f"{split}/{file}.bin") in files:
-            sizes.append((name, counts[unit] * np.dtype(LABEL_DTYPE).itemsize))
+            width = manifest.get(LABEL_WIDTH, 1) if file == "labels" else 1
+            sizes.append((name, counts[unit] * width * np.dtype(LABEL_DTYPE).itemsize))
     return sizes
 
 

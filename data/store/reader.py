@@ -33,6 +33,7 @@ from data.store.checksums import check_sizes, verify_files
 from data.store.generations import lock_generation
 from data.store.manifest import (
     LABEL_DTYPE,
+    LABEL_WIDTH,
     OFFSET_DTYPE,
     SPLIT_FILES,
     get_checksums_name,
@@ -246,11 +247,14 @@ class Store:
             MixtureSource(source["name"], tuple(source[name]["documents"]), source["rate"])
             for source in self.manifest["sources"]
         )
+        width = self.manifest.get(LABEL_WIDTH, 1)
         labels = {
-            file: self.open_numbers(f"{name}/{file}.bin", LABEL_DTYPE, sizes[unit])
-            for file, unit in (("labels", "documents"), ("tags", "sentences"))
+            file: self.open_numbers(f"{name}/{file}.bin", LABEL_DTYPE, sizes[unit] * components)
+            for file, unit, components in (("labels", "documents", width), ("tags", "sentences", 1))
             if f"{name}/{file}.bin" in self.manifest["files"]
         }
+        if LABEL_WIDTH in self.manifest:
+            labels["labels"] = labels["labels"].reshape(-1, width)
         return Split(
             tokens,
             documents,

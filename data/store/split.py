@@ -48,7 +48,8 @@ class Split:
       tokens: uint16 or uint32 [T], the ids.
       document_starts: int64 [D + 1], offsets of the documents into the tokens; the last is T.
       sentence_starts: int64 [S + 1], offsets of the sentences into the tokens; the last is T.
-      labels: float32 [D], the number of a class or a score; None in a store without labels.
+      labels: float32 [D], the number of a class or a score, or [D, W], a vector; None in a store
+        without labels.
       tags: float32 [S], the number of a word's tag; None in a store without tags.
       folder: folder of the split's files; data/examples/qa_store.py and text2text.py add others.
       mapped_folder: folder of the files that the arrays map (data/store/mapped.py).
@@ -99,7 +100,7 @@ def check_split(folder: pathlib.Path, split: Split, num_classes: int) -> None:
     _check_document_starts(documents, split.document_starts, split.sentence_starts)
     for name, labels in (("labels", split.labels), ("tags", split.tags)):
         if labels is not None:
-            _check_labels(folder / f"{name}.bin", labels, num_classes)
+            _check_labels(folder / f"{name}.bin", labels.reshape(-1), num_classes)
 
 
 def check_offsets(path: str | os.PathLike[str], starts: np.ndarray, total: int) -> None:

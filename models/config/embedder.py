@@ -11,7 +11,7 @@ class EmbedderConfig(HeadedConfig):
     """A vector for each text (Reimers and Gurevych 2019, Sentence-BERT)."""
 
     module: ClassVar[str] = "heads.embedder:Embedder"
-    objectives: ClassVar[tuple[str, ...]] = ("contrastive", "similarity")
+    objectives: ClassVar[tuple[str, ...]] = ("contrastive", "similarity", "teacher_vectors")
 
     dropout: float = 0.0  # rate of the vectors
     # what the vector is: the mean of the states of all tokens, or the state of one

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from data.examples import labelled_store
-from data.examples.text_sets import FORMS, has_scores, read_text_sets
+from data.examples.text_sets import FORMS, has_scores, has_vectors, read_text_sets
 from pretrain.finetune.finetune_options import TaskOptions
 from pretrain.finetune.labelled_task import digest_parts, make_bad_examples
 
@@ -38,6 +38,11 @@ class EmbeddingTask(NamedTuple):
             raise ValueError(
                 f"{train}: {', '.join(columns)}: a score belongs to two texts, and there are "
                 f"{count}; name two and the score by --columns"
+            )
+        if has_vectors(columns) and count != 1:
+            raise ValueError(
+                f"{train}: {', '.join(columns)}: a vector belongs to one text, and there are "
+                f"{count}; name one text and the vector by --columns"
             )
         if heldout:
             own, _ = read_text_sets(heldout, columns, count, bad_heldout, args.file_format)
@@ -80,10 +85,23 @@ class EmbeddingExamples:
         return EmbedderConfig(encoder=encoder, pooling="last" if encoder.is_causal else "mean")
 
     def make_objective(self, model: EmbedderConfig) -> Any:
-        """Return the objective for a model: of scores, or of texts that belong together."""
+        """Return the objective for a model, as the columns of the files decide.
+
+        Raises ValueError for vectors of another width than the model's.
+        """
         from pretrain.finetune.encoders import make_text_objective
 
-        return make_text_objective(model, self.columns, max(self.count, 2))
+        width = 1
+        if has_vectors(self.columns):
+            example = self.parts["train"][0]
+            width = len(example.label)
+            if width != model.encoder.width:
+                raise ValueError(
+                    f"{example.location}: a vector of {width} components; those of the model have "
+                    f"{model.encoder.width}: write the teacher's with `embed --width "
+                    f"{model.encoder.width}`, or take an encoder of width {width}"
+                )
+        return make_text_objective(model, self.columns, max(self.count, 2), width)
 
     def write_store(self, path: str, vocabulary: Vocabulary) -> None:
         """Write the store."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from data.examples.text_sets import has_scores
+from data.examples.text_sets import has_scores, has_vectors
 from data.objectives.answer_span import AnswerSpan
 from data.objectives.classification import Classification
 from data.objectives.contrastive import Contrastive
@@ -14,6 +14,7 @@ from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.regression import Regression
 from data.objectives.similarity import Similarity
 from data.objectives.tagging import Tagging
+from data.objectives.teacher_vectors import TeacherVectors
 from models.config.base import EncoderConfig, TakesHead
 from models.config.choice import ChoiceConfig
 from models.config.classifier import ClassifierConfig
@@ -122,13 +123,14 @@ def make_choice_objective(model: ChoiceConfig, **choices: int) -> MultipleChoice
 
 
 def make_text_objective(
-    model: EmbedderConfig, columns: tuple[str, ...] = (), texts: int = 2
-) -> Contrastive | Similarity:
-    """Return the objective of texts that belong together, or have a score, for an embedder.
+    model: EmbedderConfig, columns: tuple[str, ...] = (), texts: int = 2, width: int = 1
+) -> Contrastive | Similarity | TeacherVectors:
+    """Return the objective of an embedder: of texts that belong together, of scores or of vectors.
 
     Args:
       columns: of the files; (): a query and its positive.
       texts: the texts of an example without a score.
+      width: components of a teacher's vector.
     """
     fields: dict[str, Any] = {
         "length": min(LENGTH, model.length),
@@ -136,6 +138,8 @@ def make_text_objective(
     }
     if columns and has_scores(columns):
         return Similarity(columns=columns, **fields)
+    if columns and has_vectors(columns):
+        return TeacherVectors(columns=columns, width=width, **fields)
     return Contrastive(texts=texts, **fields, columns=columns or Contrastive.columns)
 
 

@@ -163,6 +163,17 @@ def labelled_store(tmp_path_factory, vocabulary, texts):
 
 
 @pytest.fixture(scope="session")
+def vector_store(tmp_path_factory, vocabulary, texts):
+    """Return a store of 40 training and 10 held-out texts with vectors of three components."""
+    examples = [
+        labelled_examples.Example((texts[i],), (float(i), 0.5, -1.0), f"here:{i}")
+        for i in range(50)
+    ]
+    path = tmp_path_factory.mktemp("store") / "vectors"
+    return write_labelled(path, vocabulary, {"train": examples[:40], "heldout": examples[40:]}, ())
+
+
+@pytest.fixture(scope="session")
 def tagged_store(tmp_path_factory, vocabulary, texts):
     """Return a store of 40 sentences whose words have the tags "no" and "yes" alternately."""
     words = [tuple(text.split()) for text in texts[:40]]

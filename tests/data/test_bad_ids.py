@@ -34,6 +34,7 @@ OBJECTIVES = {
     "multiple_choice": objectives.MultipleChoice(length=24, choices=2),
     "contrastive": objectives.Contrastive(length=24),
     "similarity": objectives.Similarity(length=24),
+    "teacher_vectors": objectives.TeacherVectors(length=24, width=3),
     "text2text": objectives.Text2Text(length=24, target_length=24),
     "answer_span": objectives.AnswerSpan(length=24, stride=4, question=8),
     "partitioned_fields": objectives.PartitionedFields(length=24),
@@ -53,6 +54,7 @@ STORES |= {
     "regression": "labelled_store",
     "contrastive": "labelled_store",
     "similarity": "labelled_store",
+    "teacher_vectors": "vector_store",
 }
 STORES |= {"text2text": "answered_store", "masked_next_token": "bytes_store"}
 STORES |= {"partitioned_fields": "article_store", "words_and_pictures": "captioned_store"}

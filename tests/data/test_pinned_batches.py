@@ -42,6 +42,7 @@ from data.objectives import (
     Similarity,
     SpanCorruption,
     Tagging,
+    TeacherVectors,
     Text2Text,
     WordsAndPictures,
 )
@@ -198,6 +199,7 @@ PINNED = (  # (digest of training batches, of evaluation batches, corpus, object
         Contrastive(length=24, spans=True, cls_position="last"),
     ),
     ("cbbff2d292223f78", "800a8670ba6abdc6", "scores", Similarity(length=24)),
+    ("febbfe6aaed0ee5e", "46af0dd6d38802ea", "vectors", TeacherVectors(length=24, width=3)),
     (
         "98e57ace0b0b3310",
         "843d3ec79020850f",
@@ -300,6 +302,9 @@ def corpora(tmp_path_factory):
         "labels": arithmetic_split([1] * 60, two, labels=classes.astype(np.float32)),
         "labelled pairs": arithmetic_split([2] * 60, two, labels=classes.astype(np.float32)),
         "scores": arithmetic_split([2] * 60, two, labels=scores.astype(np.float32)),
+        "vectors": arithmetic_split(
+            [1] * 60, two, labels=(np.arange(180.0) ** 2 % 11 / 4).astype(np.float32).reshape(60, 3)
+        ),
         "tags": arithmetic_split(
             [1 + d % 9 for d in range(60)], two, tags=(np.arange(291) ** 2 % 7).astype(np.float32)
         ),
@@ -313,7 +318,7 @@ def corpora(tmp_path_factory):
     special = np.arange(800) < 10
     special[700:] = True
     vocabulary = SimpleNamespace(
-        kind="arithmetic", size=800, special=special, starts_word=(np.arange(800) % 3 != 0) | special,
+        kind="arithmetic", size=800, overlap=0, special=special, starts_word=(np.arange(800) % 3 != 0) | special,
         script_boundaries=np.zeros((2, 800), bool), sentinels=tuple(range(799, 699, -1)),
         pieces=(*map(str, range(690)), *ARTICLE_PIECES, *map(str, range(694, 800))),
         **{role: i for i, role in enumerate(("pad", "unk", "cls", "sep", "mask", "bos", "eos"))},

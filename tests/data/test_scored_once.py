@@ -56,7 +56,7 @@ class UniqueStore(Store):
         self.only = Split(ids, starts_D, starts_D, tuple(sources))
         special = np.arange(FIRST_ID + len(ids)) < FIRST_ID
         self.vocabulary = SimpleNamespace(
-            kind="unique", size=len(special), special=special, starts_word=~special,
+            kind="unique", overlap=0, size=len(special), special=special, starts_word=~special,
             sentinels=tuple(range(199, 99, -1)), pieces=tuple(map(str, range(len(special)))),
             **{role: i for i, role in enumerate(("pad", "unk", "cls", "sep", "mask", "bos", "eos"))},
         )  # fmt: skip
@@ -213,6 +213,7 @@ def test_every_objective_of_one_stream_of_text_is_tested():
     tested |= {"span_corruption", "denoising", "permutation_lm"}
     examples = {"classification", "regression", "tagging", "multiple_choice", "answer_span"}
     examples |= {"seq2seq", "text2text", "partitioned_fields", "contrastive", "similarity"}
+    examples |= {"teacher_vectors"}
     examples |= {"image_classification", "image_distillation", "masked_patches"}
     pairs = {"sentence_pair", "sentence_order", "words_and_pictures"}
     assert tested | examples | pairs == OBJECTIVES.keys()

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from data.config import Data
+from data.examples.example_store import ExampleStore
 from data.examples.labelled_store import write_labelled
-from data.examples.text_sets import has_scores, read_text_sets
+from data.examples.text_sets import has_scores, has_vectors, read_text_sets
 from data.objectives.contrastive import Contrastive
 from data.objectives.similarity import Similarity
+from data.objectives.teacher_vectors import TeacherVectors
 from data.pipeline import Stream
 from data.vocabulary.load import train_vocabulary
 from pretrain.convert import tokenizer
@@ -39,13 +41,17 @@ def write_lines(path, records):
          ("sentence1", "sentence2", "score"), ("a", "b"), 2.5),
         ({"text": "a", "text2": "b", "label": 1}, ("text", "text2", "label"), ("a", "b"), 1),
         ({"text": " a "}, ("text",), ("a",), 0),
+        ({"text": "a", "vector": [1, "-2.5"]}, ("text", "vector"), ("a",), (1, -2.5)),
+        ({"embedding": [0.5], "text": "a"}, ("text", "embedding"), ("a",), (0.5,)),
     ],
 )  # fmt: skip
 def test_forms_of_an_example(record, columns, texts, label, tmp_path):
     path = write_lines(tmp_path / "a.jsonl", [record])
     (example,), found = read_text_sets(path)
     assert (found, example.texts, example.label) == (columns, texts, label)
-    assert example.location == f"{path}:1" and has_scores(columns) == bool(label)
+    assert example.location == f"{path}:1"
+    assert has_scores(columns) == (isinstance(label, float | int) and label > 0)
+    assert has_vectors(columns) == isinstance(label, tuple)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +62,11 @@ def test_forms_of_an_example(record, columns, texts, label, tmp_path):
         ([{"query": "a", "positive": 3}], (), "a.jsonl:1: column 'positive' is int, not a text"),
         ([{"query": "a", "positive": "b", "negatives": "c"}], (), "'negatives' is str, not a list"),
         ([{"query": "a", "positive": "b"}, {"query": "a"}], (), "a.jsonl:2: no column 'positive'"),
+        ([{"text": "a", "vector": 1}], (), "a.jsonl:1: column 'vector': 1 is not a vector"),
+        ([{"text": "a", "vector": []}], (), r"column 'vector': \[\] is not a vector"),
+        ([{"text": "a", "vector": [1, None]}], (), "column 'vector': None is not a score"),
+        ([{"text": "a", "vector": [1]}, {"text": "b", "vector": [1, 2]}], (),
+         "a.jsonl:2: a vector of 2 components; the first has 1"),
         ([{"query": "a", "positive": "b", "negatives": ["c"]},
           {"query": "a", "positive": "b", "negatives": []}], (), "a.jsonl:2: 2 texts; 3 are expected"),
         ([{"text": "a", "text2": "b", "score": "x"}], (), "a.jsonl:1: column 'score': 'x' is not a"),
@@ -139,3 +150,24 @@ def test_another_number_of_texts_is_refused(tmp_path, vocabulary):
     records = [{"query": "a word", "positive": "a text"}]
     with pytest.raises(ValueError, match=r"examples have 2 texts; data.objective.texts=3"):
         build_batch(tmp_path, vocabulary, records, Contrastive(length=12, texts=3), 1)
+
+
+def test_a_row_comes_with_its_vector(tmp_path, vocabulary):
+    records = [{"text": TEXT[i], "vector": [i, 2.0 * i, -1]} for i in range(3)]
+    batch = build_batch(tmp_path, vocabulary, records, TeacherVectors(length=12, width=3), 3)
+    rows = batch["teacher_vectors"][np.argsort(batch["teacher_vectors"][:, 0])]
+    assert rows.dtype == np.float32 and rows.tolist() == [[0, 0, -1], [1, 2, -1], [2, 4, -1]]
+    assert batch["token_ids"].shape == (3, 1, 12)
+    with pytest.raises(ValueError, match="width=4; the vectors of the examples have 3 components"):
+        build_batch(tmp_path, vocabulary, records, TeacherVectors(length=12, width=4), 3)
+
+
+@pytest.mark.parametrize("width", [2, 0, "3", True, 1 << 17])
+def test_a_manifest_of_another_width_is_refused(width, tmp_path, vocabulary):
+    records = [{"text": text, "vector": [1, 2, 3]} for text in TEXT]
+    build_batch(tmp_path, vocabulary, records, TeacherVectors(length=12, width=3), 3)
+    path = next(tmp_path.rglob("manifest.json"))
+    manifest = json.loads(path.read_text()) | {"label_width": width}
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(ValueError, match="label_width is|labels.bin should have"):
+        ExampleStore.open(path.parent)

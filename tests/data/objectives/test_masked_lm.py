@@ -101,7 +101,9 @@ def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, pr
 @pytest.mark.parametrize("special_ids", [(1, 2), range(4), (0, 3, 39), range(0, 40, 5)], ids=str)
 def test_special_ids_are_never_masked_whatever_their_number(special_ids):
     special = np.isin(np.arange(40), special_ids)
-    vocabulary = SimpleNamespace(special=special, starts_word=~special, size=40, mask=3, unk=1)
+    vocabulary = SimpleNamespace(
+        special=special, starts_word=~special, size=40, mask=3, unk=1, overlap=0
+    )
     rows, keys = (
         np.random.default_rng(0).integers(0, 40, (30, 32)).astype(np.int32),
         hashing.derive_keys(4, np.arange(30)),

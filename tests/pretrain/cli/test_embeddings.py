@@ -69,6 +69,34 @@ def test_scores_are_learned_on_top(embedder, tmp_path, capsys):
     assert spearman.startswith("spearman") and float(pearson.split()[1]) > 0.5
 
 
+def test_a_small_run_learns_the_vectors_of_a_teacher(embedder, untrained, tmp_path, capsys):
+    texts = [pair["query"] for pair in make_pairs(64)]
+    plain = write_json_lines(tmp_path / "texts.jsonl", [{"text": text} for text in texts])
+    output = str(tmp_path / "teacher.npz")
+    assert main(["embed", "--workdir", str(embedder), "--input", plain, "--output", output]) == 0
+    with np.load(output, allow_pickle=False) as file:
+        vectors = file["vectors"].tolist()
+    records = [{"text": text, "vector": own} for text, own in zip(texts, vectors)]
+    train = write_json_lines(tmp_path / "vectors.jsonl", records)
+    words = ["finetune", "--from", str(untrained), "--task", "embedding", "--train", train]
+    words += ["--workdir", str(tmp_path / "run"), *FAST]
+    assert main([*words, "train.microbatches=2"]) == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    errors = [
+        row["heldout_squared_error"] for row in map(json.loads, lines) if "heldout_loss" in row
+    ]
+    assert errors[-1] < 0.8 * errors[0]
+    assert main(["evaluate", "--workdir", str(tmp_path / "run"), "--labelled", train]) == 0
+    printed = capsys.readouterr().out
+    assert "teacher_cosine" in printed and "perplexity" not in printed
+    records = [record | {"vector": [1, 2]} for record in records]
+    narrow = write_json_lines(tmp_path / "narrow.jsonl", records)
+    words[6] = narrow
+    assert main([*words[:7], "--workdir", str(tmp_path / "other"), *FAST]) == 2
+    expected = "a vector of 2 components; those of the model have 32: write"
+    assert expected in capsys.readouterr().err
+
+
 def test_vectors_are_written(embedder, untrained, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("the fox runs\n\nold stone\n")
     words = ["embed", "--input", str(tmp_path / "texts.txt")]

@@ -9,6 +9,7 @@ import pytest
 
 from data.objectives.contrastive import Contrastive
 from data.objectives.similarity import Similarity
+from data.objectives.teacher_vectors import TeacherVectors
 from models.config.embedder import EmbedderConfig
 from pretrain.config import Mesh, override_run, validate_run
 from pretrain.mesh.sharding import make_batch_sharding, make_mesh
@@ -207,3 +208,41 @@ def test_losses_are_those_of_sentence_transformers(directions):
     expected = float(losses.CoSENTLoss(model).compute_loss_from_embeddings(parts[:2], labels))
     found = compute(Similarity(), vectors[:, :2], batch | {"labels": labels.numpy()})
     assert found["similarity"] / B == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("target", ["direction", "vector"])
+def test_distance_from_a_teacher(target):
+    vectors, batch = draw_batch(3, texts=1)
+    teacher = np.random.default_rng(4).normal(size=(B, D)).astype(np.float32)
+    weights = np.array([1, 1, 0, 1, 1, 0], np.float32)
+    batch |= {"teacher_vectors": teacher, "label_weights": weights}
+    found = compute(TeacherVectors(width=D, target=target), vectors, batch)
+    expected = ((vectors[:, 0] - teacher) ** 2).mean(axis=1)
+    cosines = np.diag(measure_cosines(vectors[:, 0], teacher))
+    assert float(found["teacher_cosine"]) == pytest.approx(float(cosines @ weights), abs=1e-5)
+    if target == "direction":
+        expected = 2 * (1 - cosines) / D
+    assert float(found["squared_error"]) == pytest.approx(float(expected @ weights), abs=1e-5)
+    with pytest.raises(
+        ValueError, match="the model's vectors have 8 components and the teacher's 3"
+    ):
+        compute(TeacherVectors(width=3), vectors, batch | {"teacher_vectors": teacher[:, :3]})
+
+
+@pytest.mark.more
+def test_distance_from_a_teacher_is_that_of_sentence_transformers():
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    losses = pytest.importorskip(
+        "sentence_transformers.sentence_transformer.losses",
+        reason="sentence-transformers is not installed",
+    )
+    vectors, batch = draw_batch(3, texts=1)
+    teacher = np.random.default_rng(4).normal(size=(B, D)).astype(np.float32)
+    theirs = losses.MSELoss(torch.nn.Linear(1, 1))
+    expected = float(
+        theirs.compute_loss_from_embeddings([torch.tensor(vectors[:, 0])], [torch.tensor(teacher)])
+    )
+    found = compute(
+        TeacherVectors(width=D, target="vector"), vectors, batch | {"teacher_vectors": teacher}
+    )
+    assert float(found["squared_error"]) / B == pytest.approx(expected, abs=1e-5)
