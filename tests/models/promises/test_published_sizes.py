@@ -82,6 +82,12 @@ SIZES = [
     ("gpt2_medium", "", 354_823_168),
     ("gpt2_large", "", 774_030_080),
     ("gpt2_xl", "", 1_557_611_200),
+    # ESM-2 with its heads of masks and contacts, and ESM C, as transformers counts the released ones.
+    *((name, "", size) for name, size in (
+        ("esm2_8m", 7_512_474), ("esm2_35m", 33_501_394), ("esm2_150m", 148_140_154),
+        ("esm2_650m", 651_043_254), ("esm2_3b", 2_839_005_634), ("esmc_300m", 332_997_184),
+        ("esmc_600m", 575_036_992),
+    )),
     # As the authors' code counts their models of 10 and 100 million words.
     (GptBertConfig(vocab=8192, width=384, num_heads=6, mlp=1280), "", 29_892_164),
     (GptBertConfig(), "", 119_454_532),
