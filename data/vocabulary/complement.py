@@ -49,22 +49,25 @@ def find_complements(vocabulary: Vocabulary) -> Complement:
       ValueError: a piece has other letters than DNA, its reverse complement is no piece, or there
         are pieces with T and with U.
     """
-    ordinary = [i for i in range(vocabulary.size) if not vocabulary.special[i]]
-    used = {letter for i in ordinary for letter in vocabulary.pieces[i].upper()}
+    ids = {vocabulary.pieces[i]: i for i in np.flatnonzero(~vocabulary.special).tolist()}
     remedy = (
         "strands are for DNA or RNA: prepare a store with --vocabulary alphabet:nucleotides, or "
         "with a vocab.txt that has the reverse complement of each piece"
     )
+    used = {letter for piece in ids for letter in piece.upper()}
+    letters = pair_letters("U" if "U" in used else "T")
+    for piece in ids:
+        if not piece or not letters.keys() | {*"Tt"} >= {*piece}:
+            raise ValueError(f"the piece {piece!r} of the vocabulary has no complement; {remedy}")
     if {"T", "U"} <= used:
         raise ValueError(f"the vocabulary has both T and U, so A has two complements; {remedy}")
-    letters = pair_letters("U" if "U" in used else "T")
-    ids = {vocabulary.pieces[i]: i for i in ordinary}
     ids_V = np.arange(vocabulary.size, dtype=np.int32)
     for piece, i in ids.items():
-        other = "".join(letters.get(letter, "?") for letter in reversed(piece))
+        other = "".join(letters[letter] for letter in reversed(piece))
         if other not in ids:
-            lacking = "has no complement" if "?" in other else f"has no counterpart {other!r}"
-            raise ValueError(f"the piece {piece!r} of the vocabulary {lacking}; {remedy}")
+            raise ValueError(
+                f"the piece {piece!r} of the vocabulary has no counterpart {other!r}; {remedy}"
+            )
         ids_V[i] = ids[other]
     return Complement(ids_V, letters)
 

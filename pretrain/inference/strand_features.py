@@ -44,6 +44,7 @@ def extract_strand_features(
     reversed_ = [(place, complement.reverse_text(text, place)) for place, text in texts]
     both = extract_features(trained, mesh, [*texts, *reversed_], layers, pooling, batch_size)
     halves = {name: (array[:num], array[num:]) for name, array in both.arrays.items()}
-    arrays = {name: (own + other) / 2 for name, (own, other) in halves.items() if own.ndim == 2}
-    arrays["line"], arrays["cut"] = halves["line"][0], halves["cut"][0] | halves["cut"][1]
-    return Features(arrays, num, int(arrays["cut"].sum()), both.num_empty)
+    cut = halves["cut"][0] | halves["cut"][1]
+    vectors = {name: (own + other) / 2 for name, (own, other) in halves.items() if own.ndim == 2}
+    arrays = vectors | {"line": halves["line"][0], "cut": cut}
+    return Features(arrays, num, int(cut.sum()), both.num_empty)

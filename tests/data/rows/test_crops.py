@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from data.composed import build_rows
 from data.config import Data
 from data.inspection.batch_report import inspect_batches
 from data.objectives import (
@@ -137,3 +138,13 @@ def test_rows_on_lanes_are_refused(store):
         ValueError, match="order=lanes with rows=crops.*set data.objective.rows=windows"
     ):
         Stream(store, Data(objective=objective, batch_size=2))
+
+
+def test_a_users_text_of_any_length_is_a_row(store):
+    """Of a text that is longer than the row, the key draws a window."""
+    stream = Stream(store, Data(objective=OBJECTIVES[0], batch_size=2))
+    tokens, starts = np.arange(5, 45).astype(np.uint16), np.array([0, 30, 40])
+    found = restore_texts(build_rows(tokens, starts, stream, np.array([1, 2], np.uint64)))
+    assert [len(text) for text in found] == [WIDTH, WIDTH]
+    assert all(np.diff(text).tolist() == [1] * (WIDTH - 1) for text in found)
+    assert 5 <= found[0][0] <= 27 and 35 <= found[1][0] <= 37
