@@ -17,6 +17,7 @@ from data.objectives.objective import Objective
 from data.pipeline import Stream
 from data.read_ahead import ENDLESS
 from data.rows import hashing
+from data.rows.crops import CropRows
 from data.rows.tables import Batch, DocumentRows, WindowRows
 from data.store.split import MixtureSource, Split
 from data.tensorflow_import import check_tensorflow, import_tensorflow
@@ -203,7 +204,7 @@ def build_rows(tokens: np.ndarray, starts: np.ndarray, stream: Stream, key_B: np
     table, build = objective.make_rows(split, stream.vocabulary)
     if isinstance(table, WindowRows) and table.ends_D is None and not table.shared:
         least = table.width
-    elif isinstance(table, DocumentRows):
+    elif isinstance(table, DocumentRows | CropRows):
         least = 1
     else:
         raise ValueError(
@@ -211,7 +212,8 @@ def build_rows(tokens: np.ndarray, starts: np.ndarray, stream: Stream, key_B: np
             "or, for masked_lm, set data.objective.rows=documents"
         )
     lengths_B = np.diff(starts)
-    if lengths_B.min() < least or lengths_B.max() > table.width:
+    is_long = lengths_B.max() > table.width and not isinstance(table, CropRows)
+    if lengths_B.min() < least or is_long:
         wanted = f"{least:,}" if least == table.width else f"1 to {table.width:,}"
         raise ValueError(
             f"texts of {lengths_B.min():,} to {lengths_B.max():,} tokens do not make one row of "

@@ -6,6 +6,7 @@ import numpy as np
 
 from data.inspection.causal import compare_to_store
 from data.inspection.checks import Check, InspectedBatch, RowStream, check_absence, check_share
+from data.rows.crops import CropRows
 from data.rows.full_sentences import SentenceRows
 from data.rows.packed import PackedRows
 from data.rows.sentence_pairs import ChunkRows, SentencePairRows
@@ -75,12 +76,15 @@ def check_packed_rows(stream: RowStream, batches: Sequence[InspectedBatch]) -> l
 
 def check_document_rows(stream: RowStream, batches: Sequence[InspectedBatch]) -> list[Check]:
     """Check rows of one document, or of one window of the stream."""
-    table: DocumentRows | WindowRows | SentenceRows = stream.table
+    table: DocumentRows | CropRows | WindowRows | SentenceRows = stream.table
     tokens, starts = stream.split.tokens, stream.split.document_starts
     across = other_text = 0
-    separate = isinstance(table, DocumentRows)
+    separate = isinstance(table, DocumentRows | CropRows)
     for inspected in batches:
-        first_B, _ = table.locate_spans(inspected.row_B)
+        if isinstance(table, CropRows):
+            first_B, _ = table.locate_spans(inspected.row_B, inspected.key_B)
+        else:
+            first_B, _ = table.locate_spans(inspected.row_B)
         if not separate:
             _, first_B = table.find_separators(first_B)
         for row, mask, first in zip(

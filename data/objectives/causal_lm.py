@@ -76,7 +76,7 @@ class CausalLm(Objective):
             check_special_tokens(self.name, vocabulary, "eos")
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[WindowRows, BuildBatch]:
-        """Return the table of rows and the function that builds batches; the keys are not used.
+        """Return the table of rows and the function that builds batches; the keys draw nothing.
 
         The last token of a row is also the first of the next, so each token of a source but the
         first is predicted once.
@@ -87,7 +87,7 @@ class CausalLm(Objective):
         def build_batch(row_B: np.ndarray, key_B: np.ndarray) -> Batch:
             row_BN = np.empty((len(row_B), width), np.int32)
             if self.end_of_text:
-                read_joined_rows(table, read, row_B, require_id(vocabulary.eos), row_BN)
+                read_joined_rows(table, read, row_B, key_B, require_id(vocabulary.eos), row_BN)
             else:
                 row_BN[:] = read.read_runs(table.locate_starts(row_B), width)
             weights_BL = np.ones((len(row_B), self.length), np.float32)

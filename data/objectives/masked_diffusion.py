@@ -12,12 +12,17 @@ B rows   N batches   L row length   P = L - 2 masked positions of a row, at most
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
-from data.objectives.masked_rows import ROW_KINDS, drop_repeated_masks
+from data.objectives.masked_rows import (
+    MaskedTexts,
+    check_strands,
+    drop_repeated_masks,
+    make_text_rows,
+)
 from data.objectives.masking import UNUSED, count_true, fill_slots
 from data.objectives.objective import BuildBatch, Objective
 from data.objectives.setting_checks import check_special_tokens
@@ -28,7 +33,7 @@ from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
-class MaskedDiffusion(Objective):
+class MaskedDiffusion(MaskedTexts, Objective):
     """Rows of masked_lm in which any share of the tokens is [MASK].
 
     With `least_rate` equal to `most_rate`, the loss is BERT's at that rate, with [MASK] alone.
@@ -49,9 +54,6 @@ class MaskedDiffusion(Objective):
     # least mask rate of a training row; LLaDA's keeps the weight of a token at 1,000 or less
     least_rate: float = 0.001
     most_rate: float = 1.0  # largest mask rate of a training row
-    # a row: one piece of a document, a window of the stream, full sentences of it, or packed
-    # documents that do not attend to each other
-    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of positions that can be masked}."""
@@ -76,6 +78,7 @@ class MaskedDiffusion(Objective):
                 "mask rates are above 0 and at most 1, and the least is not above the most"
             )
         check_special_tokens(self.name, vocabulary, "cls", "sep", "mask", "pad")
+        check_strands(self, vocabulary)
 
     def draw_rates(self, key_N: np.ndarray, place_B: np.ndarray) -> np.ndarray:
         """Return rates [N, B]: evenly spaced within a batch, from a random first one."""
@@ -84,13 +87,13 @@ class MaskedDiffusion(Objective):
 
     def make_rows(self, split: Split, vocabulary: Vocabulary) -> tuple[RowTable, BuildBatch]:
         """Return the table of rows and the function that builds batches; keys draw the masks."""
-        table, lay_out = ROW_KINDS[self.rows](split, self.length, vocabulary)
+        table, lay_out = make_text_rows(self, split, vocabulary)
         ordinary_N, mask_id = ~np.asarray(vocabulary.special), require_id(vocabulary.mask)
 
         def build_batch(
             row_B: np.ndarray, key_B: np.ndarray, rate_B: np.ndarray | None = None
         ) -> Batch:
-            rows = lay_out(row_B)
+            rows = lay_out(row_B, key_B)
             tokens_BL = rows["token_ids"]
             candidate_BL = np.take(ordinary_N, tokens_BL) & rows["attention_mask"]
             order_BL = hashing.shuffle_columns(

@@ -6,12 +6,17 @@ B rows   L row length   P masked positions of a row
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
-from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
+from data.objectives.masked_rows import (
+    MaskedTexts,
+    check_rows,
+    drop_repeated_masks,
+    make_masked_rows,
+)
 from data.objectives.masking import REPLACEMENT_SHARES, Masker
 from data.objectives.objective import BuildBatch, Objective
 from data.rows.ramp import CONSTANT, Ramp
@@ -22,7 +27,7 @@ from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
-class MaskedLm(WholeWords, Objective):
+class MaskedLm(WholeWords, MaskedTexts, Objective):
     """Rows of one or several texts `[CLS] text [SEP]` with masked tokens.
 
     This is BERT's objective without sentence pairs, as in RoBERTa (Liu et al. 2019).
@@ -47,9 +52,6 @@ class MaskedLm(WholeWords, Objective):
     masks_only: bool = False
     # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
     dupe_factor: int = 0
-    # a row: one piece of a document, a window of the stream, full sentences of it, or packed
-    # documents that do not attend to each other
-    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
 
     @property
     def shares(self) -> tuple[float, float]:

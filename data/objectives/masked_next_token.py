@@ -77,7 +77,7 @@ class MaskedNextToken(WholeWords, Objective):
             row_B: np.ndarray, key_B: np.ndarray, rate_B: np.ndarray | None = None
         ) -> Batch:
             tokens_BL = np.full((len(row_B), self.length), eos, np.int32)
-            read_joined_rows(table, read, row_B, eos, tokens_BL[:, 1:])
+            read_joined_rows(table, read, row_B, key_B, eos, tokens_BL[:, 1:])
             mask_BL = np.ones(tokens_BL.shape, bool)
             masked = masker(tokens_BL, mask_BL, key_B, rate_B)
             return {

@@ -39,6 +39,7 @@ class ObjectiveDefaults:
     compares_rows: ClassVar[bool] = False  # the loss of a row depends on all rows of the batch
     rows: Any = ""  # how texts become rows, where there is a choice
     length: Any = None  # tokens of a row, where rows have a length
+    reverse_complement: bool = False  # half of the training rows are the other strand of DNA
     repeats: int = 1  # times in a row that a row is read, with other draws
     dupe_factor: int = 0  # versions of a row; 0 draws a new one in each epoch
     order: Any = "shuffled"  # "lanes": row i of a batch continues row i of the batch before

@@ -131,9 +131,9 @@ class PermutationLm(Objective):
     length: int = 512  # L: tokens of a row, special tokens included
     partial: int = 6  # K: one token in K is predicted
     max_span: int = 5  # most tokens of a span; length n has weight 1 / n
-    # a row: one piece of a document, a window of the stream, full sentences of it, or two texts, of
-    # which the second follows the first or is random
-    rows: Literal["documents", "windows", "sentences", "pairs"] = "pairs"
+    # a row: one piece of a document, a crop of it (another in each epoch), a window of the stream,
+    # full sentences of it, or two texts, of which the second follows the first or is random
+    rows: Literal["documents", "crops", "windows", "sentences", "pairs"] = "pairs"
     random_next: float = 0.5  # pairs: share with a random second text
     short_seq_prob: float = 0.0  # pairs: share that aim at a random shorter length
     # "lanes": row i of a batch continues row i of the batch before, for a model with a state; the
@@ -203,7 +203,7 @@ class PermutationLm(Objective):
                 )
                 rows = lay_out_pairs(read, vocabulary, self.length, first, second)
             else:
-                rows = lay_out(row_B)
+                rows = lay_out(row_B, key_B)
             rows = move_cls_last(rows)
             batch = rows | permute(rows["token_ids"], rows["attention_mask"], key_B)
             if self.order == "lanes":

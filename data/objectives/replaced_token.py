@@ -9,12 +9,17 @@ B rows   L row length   P masked positions of a row
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
-from data.objectives.masked_rows import check_rows, drop_repeated_masks, make_masked_rows
+from data.objectives.masked_rows import (
+    MaskedTexts,
+    check_rows,
+    drop_repeated_masks,
+    make_masked_rows,
+)
 from data.objectives.masking import Masker
 from data.objectives.objective import BuildBatch, Objective
 from data.rows import hashing
@@ -25,7 +30,7 @@ from data.vocabulary.base import Vocabulary
 
 
 @dataclass(frozen=True)
-class ReplacedToken(WholeWords, Objective):
+class ReplacedToken(WholeWords, MaskedTexts, Objective):
     """Rows of masked_lm in which every chosen token becomes [MASK], for the generator to fill."""
 
     name: ClassVar[str] = "replaced_token"
@@ -44,9 +49,6 @@ class ReplacedToken(WholeWords, Objective):
     ngram: int = 1
     # 0: new draws every epoch; n: n fixed versions in turn (BERT's dupe_factor)
     dupe_factor: int = 0
-    # a row: one piece of a document, a window of the stream, full sentences of it, or packed
-    # documents that do not attend to each other
-    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"
 
     def axis_sizes(self) -> dict[str, int]:
         """Return {"L": the row length, "P": the number of masked positions}."""

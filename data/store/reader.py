@@ -19,6 +19,7 @@ writes stores with data/store/writer.py.
 Axes: D documents, S sentences, T tokens.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -49,6 +50,7 @@ from data.vocabulary.saved import load_vocabulary
 open_ranges = call_later("data.store.ranged:open_ranges")
 skip_damaged_documents = call_later("data.store.salvage:skip_damaged_documents")
 make_id_restorer = call_later("data.vocabulary.spelling:make_id_restorer")
+open_strands = call_later("data.rows.strands:open_strands")
 # Files of remote stores that are read by ranges; the others are copied, since rows need them whole.
 RANGED_FILES = tuple(f"{split}/tokens.bin" for split in SPLITS)
 
@@ -177,6 +179,8 @@ class Store:
         if len(part.tokens) == 0:
             advice = "prepare a larger corpus, or with another --held-out share"
             raise ValueError(f"{name} is empty: {advice}")
+        if objective.reverse_complement and split != "train":  # held-out rows are as in the store
+            objective = dataclasses.replace(objective, reverse_complement=False)
         try:
             table, build = objective.make_rows(part, self.vocabulary)
         except ValueError as error:
@@ -185,9 +189,10 @@ class Store:
         restore = None  # Most batches have ids, and no characters.
         if objective.characters:
             restore = make_id_restorer(objective, part, self.vocabulary)
-        return RowSet(
+        rows = RowSet(
             table, build, part.sources, objective.order, part, self.vocabulary, drop, restore
         )
+        return open_strands(rows, objective) if objective.reverse_complement else rows
 
     def verify_or_salvage(self, on_corrupt: Literal["refuse", "skip"]) -> "Store":
         """Return this store if its bytes are unchanged, else one without the damaged documents.

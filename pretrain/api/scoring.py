@@ -52,6 +52,9 @@ class ScorerOptions(HeadOptions):
         default=64,
         metavar="B",
     )
+    both_strands: bool = option(
+        "DNA: score a text by the mean over it and its reverse complement", default=False
+    )
     good: str | None = option(
         "the field of the better text", default=None, group=PAIRS, metavar="FIELD"
     )
@@ -110,7 +113,9 @@ def score(options: ScoringOptions) -> list[dict[str, Any]]:
     """Return the score of each text, of each minimal pair, or of each mutation of one text.
 
     The score of a text has `log_probability` in nats, `tokens` and `bytes`, their numbers,
-    `bits_per_byte`, and `pieces`, each with its own `log_probability`. A text may be a mapping with
+    `bits_per_byte`, and `pieces`, each with its own `log_probability`. With `both_strands` it also
+    has `strands`, the log probabilities of the text, to which the pieces belong, and of its reverse
+    complement; `log_probability` is their mean. A text may be a mapping with
     `text`, and `span`, the characters [begin, end) that are scored. A pair is a mapping such as
     {"good": ..., "bad": ...}; its result has the scores of both, `right`, whether the good text is
     more probable, and `tie`, whether they are equal. A mutation has its name, `mutation`, and
@@ -182,16 +187,18 @@ def open_scorer(options: ScorerOptions) -> TextScorer:
     """Return the scorer of a checkpoint, on the devices of its run's mesh.
 
     Raises:
-      ValueError: the model does not score texts, or parameters are not finite.
+      ValueError: the model does not score texts, parameters are not finite, or both strands are
+        asked for and the vocabulary has no complements.
     """
     from pretrain.inference.random_head import check_head
+    from pretrain.inference.scoring.both_strands import BothStrandScorer
     from pretrain.inference.scoring.text_scoring import TextScorer
     from pretrain.workdir.trained import check_finite_params, open_placed
 
     trained, mesh = open_placed(*find_checkpoint(options.model, options.step, options.parameters))
     check_head(trained, "score", options.allow_random_head, sentence_heads=False)
     check_finite_params(trained, "a score means nothing")
-    return TextScorer(
+    return (BothStrandScorer if options.both_strands else TextScorer)(
         trained.with_compute_dtype(options.dtype),
         mesh,
         options.by,
@@ -223,13 +230,17 @@ def score_changes(
     scorer: TextScorer, requests: Sequence[Any], options: ScoringOptions
 ) -> list[dict[str, Any]]:
     """Return the results of `options.mutations` of the one text. Raises ValueError for several."""
+    from pretrain.inference.scoring.both_strands import BothStrandScorer
     from pretrain.inference.scoring.minimal_pairs import MinimalPair
     from pretrain.inference.scoring.mutations import score_mutations
 
     if len(requests) > 1 or isinstance(requests[0], MinimalPair):
         raise ValueError("--mutations are of one text; give one")
     names = options.mutations or []
-    odds = score_mutations(scorer, requests[0], names, options.marginals)
+    if isinstance(scorer, BothStrandScorer):
+        odds = scorer.score_mutations(requests[0], names, options.marginals)
+    else:
+        odds = score_mutations(scorer, requests[0], names, options.marginals)
     return [{"mutation": name, "log_odds": one} for name, one in zip(names, odds, strict=True)]
 
 
@@ -259,8 +270,12 @@ def note_unknown(scorer: TextScorer, requests: Sequence[Text] | Sequence[Minimal
 def describe_score(score: TextScore) -> dict[str, Any]:
     """Return the JSON value of a score."""
     pieces = zip(score.pieces, score.spans, score.log_probabilities.tolist(), strict=True)
+    strands = (
+        {} if score.other_strand is None else {"strands": [score.own_strand, score.other_strand]}
+    )
     return {
         "log_probability": score.total,
+        **strands,
         "tokens": len(score.pieces),
         "bytes": score.num_bytes,
         "bits_per_byte": score.bits_per_byte,

@@ -59,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="texts per batch (default: %(default)s)",
     )
+    parser.add_argument(
+        "--both-strands",
+        action="store_true",
+        help="DNA: the mean of the vectors of a text and its reverse complement",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE")
     processes.add_arguments(parser)
 
@@ -71,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.hidden_states import extract_features, select_combinations
+    from pretrain.inference.strand_features import extract_strand_features
     from pretrain.workdir.trained import get_attention_config, open_placed
     from pretrain.workdir.workdir import Workdir
 
@@ -79,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     )  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step, args.parameters)
     with jax.set_mesh(mesh):
-        features = extract_features(trained, mesh, texts, layers, args.pooling, args.batch_size)
+        extract = extract_strand_features if args.both_strands else extract_features
+        features = extract(trained, mesh, texts, layers, args.pooling, args.batch_size)
     if jax.process_index():
         return 0
     metadata = {
@@ -89,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
         "input": str(args.input),
         "layers": layers,
         "pooling": args.pooling,
+        **({"both_strands": True} if args.both_strands else {}),
         "model": type(trained.run.model).__name__,
     }
     write_arrays(output, features.arrays, metadata)
@@ -122,6 +130,10 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     check_output_file(output, args.overwrite, [args.input])
     if not output.parent.is_dir():
         raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
+    if args.both_strands:
+        from pretrain.inference.strand_features import check_pooling
+
+        check_pooling(args.pooling)
     if args.batch_size < 1:
         raise ValueError(f"--batch-size {args.batch_size}: must be at least 1")
     return output

@@ -98,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
     if args.parameters:
         facts["parameters"] = args.parameters
     named = f"{name_parameters(scorer.trained.step, args.parameters)}, by {scorer.way}"
+    if options.both_strands:
+        facts["both_strands"], named = True, f"{named}, both strands"
     if is_paired:
         report_pairs(args, requests, sums, facts, named)
     else:

@@ -74,6 +74,12 @@ PINNED = (  # (digest of training batches, of evaluation batches, corpus, object
         MaskedLm(length=32, max_predictions=6, rows="documents"),
     ),
     (
+        "d7c63116923969d3",
+        "209c2726736e70d8",
+        "text",
+        MaskedLm(length=32, max_predictions=6, rows="crops"),
+    ),
+    (
         "bfe4638da07970e3",
         "f29d944d6696d33b",
         "text",

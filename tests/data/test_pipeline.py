@@ -25,6 +25,7 @@ from tests.small_store import write_store
 
 OBJECTIVES = {
     "pieces": MaskedLm(length=22, max_predictions=4, rows="documents"),
+    "crops": MaskedLm(length=22, max_predictions=4, rows="crops"),
     "joined": MaskedLm(length=22, max_predictions=4, rows="windows"),
     "sentences": MaskedLm(length=22, max_predictions=4, rows="sentences"),
     "packed": MaskedLm(length=48, max_predictions=7, rows="packed"),

@@ -67,17 +67,26 @@ class TextScore(NamedTuple):
       spans: the characters [begin, end) of each.
       log_probabilities: float64 [N], natural logarithms.
       num_bytes: bytes (UTF-8) of what is scored.
+      other_strand: the log probability of the reverse complement, in nats, where it counts too.
     """
 
     pieces: list[str]
     spans: list[tuple[int, int]]
     log_probabilities: np.ndarray
     num_bytes: int
+    other_strand: float | None = None
+
+    @property
+    def own_strand(self) -> float:
+        """The log probability of the text as it is written, in nats."""
+        return float(self.log_probabilities.sum())
 
     @property
     def total(self) -> float:
-        """The log probability, in nats."""
-        return float(self.log_probabilities.sum())
+        """The log probability, in nats; the mean of both strands where both count."""
+        if self.other_strand is None:
+            return self.own_strand
+        return (self.own_strand + self.other_strand) / 2
 
     @property
     def bits_per_byte(self) -> float:
