@@ -130,6 +130,14 @@ ENTRIES = {
         (*MUON, "model.scan=false"),
         LONG_ALONE,
     ),
+    "modern_long_deep": Entry(
+        "ModernBERT of 8 x 192, Muon, layers unrolled, rows of 64 alone",
+        "bert_mini_modern",
+        900,
+        0.05,
+        (*MUON, "model.scan=false", *DEEP),
+        LONG_ALONE,
+    ),
     "modern_bfloat16": Entry(
         "ModernBERT, Muon, bfloat16", "bert_mini_modern", 2_400, 0.05, (*MUON, *BFLOAT16), TWO_LINES
     ),

@@ -1,7 +1,8 @@
 """The records of the speedrun, from the logs in benchmarks/results/speedrun.
 
 A log is what `race.json` has of a run, and its scores. Entry, steps, overrides and processor make a
-group; the time of a group is the slowest of its seeds, and at least two must reach the target.
+group; the time of a group is the slowest of its seeds, and at least two must reach the target. The
+Trainer, which holds no record, needs one.
 """
 
 # matplotlib is optional.
@@ -61,8 +62,9 @@ class RaceGroup(NamedTuple):
 
     @property
     def seconds(self) -> float | None:
-        """The slowest seed's time; None if one does not reach the target, or there is one only."""
-        if len({run["seed"] for _, run in self.runs}) < MIN_SEEDS:
+        """The slowest seed's time; None if one misses the target, or there are too few."""
+        needed = 1 if self.entry == TRAINER else MIN_SEEDS
+        if len({run["seed"] for _, run in self.runs}) < needed:
             return None
         found = self.crossings
         return None if None in found else max(one.seconds for one in found if one)
@@ -80,7 +82,7 @@ def find_crossing(scores: Iterable[Sequence[float]], target: float = TARGET) -> 
 
 
 def group_runs(runs: Iterable[tuple[str, dict[str, Any]]]) -> list[RaceGroup]:
-    """Return the groups of logs, in the order of their last day."""
+    """Return the groups of logs by their last day; on one day the slower come first."""
     grouped: dict[tuple[Any, ...], list[tuple[str, dict[str, Any]]]] = {}
     for name, run in runs:
         key = (run["entry"], run["steps"], tuple(run["overrides"]), run["processor"])
@@ -91,7 +93,7 @@ def group_runs(runs: Iterable[tuple[str, dict[str, Any]]]) -> list[RaceGroup]:
         )
         for key, found in grouped.items()
     ]
-    return sorted(groups, key=lambda group: group.date)
+    return sorted(groups, key=lambda group: (group.date, -(group.seconds or float("inf"))))
 
 
 def list_records(groups: Sequence[RaceGroup]) -> list[RaceGroup]:

@@ -95,7 +95,7 @@ def test_the_modern_entry_has_the_shape_and_the_rows_of_its_configuration():
 
 def test_the_record_is_a_configuration():
     own = resolve_phases(bert_mini_fast.config())
-    for phase, expected in zip(resolve_entry("modern_long"), own, strict=True):
+    for phase, expected in zip(resolve_entry("modern_long_deep"), own, strict=True):
         assert phase.run.model == expected.run.model and phase.steps == expected.steps
         assert phase.run.data.objective == expected.run.data.objective
         assert phase.run.data.batch_size == expected.run.data.batch_size
