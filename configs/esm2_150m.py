@@ -7,7 +7,7 @@ The rate falls to a tenth over the first 90 % of the steps.
     python -m pretrain train esm2_150m --workdir runs/esm2_150m data.store=proteins
 
 FASTA is theirs of UniRef50, or yours. In place of each protein they read a relative from UniRef90
-that they draw anew, cut to 1,024; this run reads FASTA as it is and packs rows. Not run.
+that they draw in each epoch, cut to 1,024; this run reads FASTA as it is and packs rows. Not run.
 """
 
 from data.config import Data

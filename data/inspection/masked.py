@@ -15,7 +15,7 @@ from data.inspection.checks import (
 )
 from data.inspection.rows import restore_tokens
 from data.rows.tables import Batch
-from data.rows.words import WordFinder
+from data.rows.word_finder import WordFinder
 
 
 def list_rates(objective: Any) -> list[float]:

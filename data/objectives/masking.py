@@ -11,14 +11,16 @@ B rows   R some of them   L row length   P masked positions of a row   M masked 
 W words of the batch   S words looked at together   K words of the longest row
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data.rows import hashing
 from data.rows.tables import Batch
-from data.rows.words import WordFinder
 from data.vocabulary.base import Vocabulary
+
+if TYPE_CHECKING:
+    from data.rows.word_finder import WordFinder
 
 # Shares of the chosen tokens that become [MASK], and another token; the rest stay as they are.
 REPLACEMENT_SHARES = (0.8, 0.1)
@@ -118,7 +120,7 @@ class Masker:
 
     def choose_words(
         self,
-        words: WordFinder,
+        words: "WordFinder",
         kinds_BL: np.ndarray,
         candidate_BL: np.ndarray,
         order_BL: np.ndarray,

@@ -15,6 +15,12 @@ ARTICLE_FIELDS = ("domain", "date", "authors", "headline", "body")
 # {kind of document: names of its fields, unless --field names others}.
 DEFAULT_FIELDS = {"pair": "source,target", "fields": ",".join(ARTICLE_FIELDS)}
 FIELD_NAME = re.compile(r"\w+")
+# {option: its default, which is None here, and its other value}.
+CHOICES = {
+    "on_bad_record": ("refuse", "skip"),
+    "on_unknown": ("count", "refuse"),
+    "soft_mask": ("lose", "keep"),
+}
 # Options that a manifest has only where they are not the default: older manifests lack them.
 SPARSE_OPTIONS = frozenset(
     {
@@ -134,12 +140,10 @@ class PrepareRequest:
                     "are added to a vocabulary of bytes; add --layout "
                     f"{' or '.join(LAYOUTS['byte_bpe'])}, or name a --vocabulary"
                 )
-        if self.on_bad_record not in (None, "skip"):
-            raise ValueError(f"--on-bad-record {self.on_bad_record}: refuse or skip")
-        if self.on_unknown not in (None, "refuse"):
-            raise ValueError(f"--on-unknown {self.on_unknown}: refuse or count")
-        if self.soft_mask not in (None, "keep"):
-            raise ValueError(f"--soft-mask {self.soft_mask}: lose or keep")
+        for name, (default, other) in CHOICES.items():
+            if (value := vars(self)[name]) not in (None, other):
+                flag = name.replace("_", "-")
+                raise ValueError(f"--{flag} {value}: {default} or {other}")
         if self.held_out_by is not None and not self.held_out:
             raise ValueError(
                 f"--held-out-by {self.held_out_by} with --held-out 0, which holds nothing out"

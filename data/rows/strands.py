@@ -17,7 +17,7 @@ from data.rows import hashing
 from data.rows.tables import Batch
 from data.source import RowSet
 from data.vocabulary.base import Vocabulary
-from data.vocabulary.complement import find_complements
+from data.vocabulary.letters.complement import find_complements
 
 STRAND_KEY = 22  # purpose of a draw
 

@@ -1,68 +1,15 @@
-"""The words of rows of ids, and the settings of what a word is.
-
-B rows   L row length   N ids of the vocabulary   W words of all rows
-"""
+"""The settings of what a word is."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from data.rows import hashing
+from data.members import call_later
 from data.vocabulary.base import Vocabulary
 
-RUN_PHASE = 24  # purpose of a draw
+if TYPE_CHECKING:
+    from data.rows.word_finder import WordFinder
 
-
-class WordFinder:
-    """Finds the words of rows of ids. The constructor does all look-ups in the vocabulary.
-
-    Attributes:
-      starts_N: whether each id begins a word: bool [N].
-      ends_N: whether a word begins after each id: bool [N].
-      overlap: tokens of a word, where tokens share letters, so that one can be read off the next;
-        0: they do not.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, word_boundaries: str, max_pieces: int) -> None:
-        """Prepare to find words.
-
-        Args:
-          word_boundaries: `script` or `blanks`, as `WholeWords` has it.
-        """
-        special_N = np.asarray(vocabulary.special)
-        self.max_pieces = max_pieces
-        self.ends_N = special_N & (np.arange(len(special_N)) != vocabulary.unk)
-        self.overlap = vocabulary.overlap
-        if self.overlap:
-            self.starts_N = self.ends_N.copy()
-            return
-        self.starts_N = np.asarray(vocabulary.starts_word) | self.ends_N
-        if word_boundaries == "script":
-            begins_N, closes_N = vocabulary.script_boundaries
-            self.starts_N, self.ends_N = self.starts_N | begins_N, self.ends_N | closes_N
-
-    def mark_starts(
-        self, starts_BL: np.ndarray, ends_BL: np.ndarray, key_B: np.ndarray
-    ) -> np.ndarray:
-        """Return the first token of each word, bool [B, L]; `starts_BL` is changed in place.
-
-        Where tokens overlap, the keys draw where their runs begin.
-        """
-        starts_BL[:, 1:] |= ends_BL[:, :-1]
-        starts_BL[:, 0] = True
-        if self.overlap:
-            place_L = np.arange(starts_BL.shape[1])
-            first_BL = np.maximum.accumulate(np.where(starts_BL, place_L, 0), axis=1)
-            bits_B = hashing.draw_uint64(hashing.derive_keys(key_B, RUN_PHASE), 1)[:, 0]
-            phase_B = hashing.bits_to_ints(bits_B, self.overlap)
-            starts_BL |= (place_L - first_BL + phase_B[:, None]) % self.overlap == 0
-        flat = starts_BL.reshape(-1)
-        first_W = np.flatnonzero(flat)
-        length_W = np.diff(first_W, append=flat.size)
-        for word in np.flatnonzero(length_W > self.max_pieces):  # few
-            flat[first_W[word] : first_W[word] + length_W[word]] = True
-        return starts_BL
+make_word_finder = call_later("data.rows.word_finder:WordFinder")  # for runs that mask words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +21,6 @@ class WholeWords:
     word_boundaries: Literal["script", "blanks"] = "script"
     max_word_pieces: int = 16  # longer runs without a boundary are masked piece by piece
 
-    def find_words(self, vocabulary: Vocabulary) -> WordFinder:
+    def find_words(self, vocabulary: Vocabulary) -> "WordFinder":
         """Return what finds the words of rows of this vocabulary's ids."""
-        return WordFinder(vocabulary, self.word_boundaries, self.max_word_pieces)
+        return make_word_finder(vocabulary, self.word_boundaries, self.max_word_pieces)

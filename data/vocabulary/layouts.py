@@ -79,6 +79,10 @@ ALPHABETS = {
     # Lower case marks repeats, where `--soft-mask keep` leaves it.
     "soft_nucleotides": ("<cls>", "<pad>", "<eos>", UNKNOWN, *"ACGTNacgtn", "<mask>"),
 }
+# {tokens of an alphabet: the class of `transformers` that has just these}.
+OWN_CLASSES = {ALPHABETS["esmc"]: "EsmcTokenizer"}
+# {whether tokens of letters overlap: the class that reads their vocab.txt}.
+LETTER_CLASSES = {False: "EsmTokenizer", True: "BertTokenizer"}
 BY_LETTER = ("esmc",)  # names of alphabets in which each unknown letter is one token
 LEAST_COVERAGE = 0.98  # of characters; the SentencePiece library refuses less
 LAYOUT_HELP = (

@@ -31,12 +31,6 @@ from data.vocabulary.added_tokens import (
     is_expressed,
     list_special_tokens,
 )
-from data.vocabulary.alphabets import (
-    KIND,
-    has_overlapping_kmers,
-    make_alphabet,
-    read_residues,
-)
 from data.vocabulary.base import DESCRIPTION_FILE, PROBE_TEXT, ROLE_PIECES, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
 from data.vocabulary.folder_settings import (
@@ -46,6 +40,12 @@ from data.vocabulary.folder_settings import (
     read_folder_settings,
 )
 from data.vocabulary.layouts import DEFAULT_LAYOUT, TOKENIZERS, check_training
+from data.vocabulary.letters.alphabets import (
+    KIND,
+    has_overlapping_kmers,
+    make_alphabet,
+    read_residues,
+)
 from data.vocabulary.released import (
     ReleasedVocabulary,
     is_word_bpe,

@@ -27,7 +27,7 @@ SentencePieceVocabulary = call_later("data.vocabulary.sentencepiece:SentencePiec
 read_wordpiece = call_later("data.vocabulary.released:read_wordpiece")
 read_byte_bpe = call_later("data.vocabulary.released:read_byte_bpe")
 read_word_bpe = call_later("data.vocabulary.released:read_word_bpe")
-read_residues = call_later("data.vocabulary.alphabets:read_residues")
+read_residues = call_later("data.vocabulary.letters.alphabets:read_residues")
 read_tokenizer_json = call_later("data.vocabulary.tokenizer_json:read_tokenizer_json")
 
 

@@ -15,8 +15,8 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 from data.rows.frames import CLS_TYPE
 from data.vocabulary.base import Vocabulary
 from data.vocabulary.folder_settings import STAND_INS
-from data.vocabulary.layouts import ALPHABETS
-from data.vocabulary.letters import make_overlapping_cuts
+from data.vocabulary.layouts import LETTER_CLASSES, OWN_CLASSES
+from data.vocabulary.letters.letter_vocabulary import make_overlapping_cuts
 from pretrain.convert import sentencepiece_pipeline
 from pretrain.convert.export_folder import write_json
 from pretrain.families import find_by_model_type
@@ -162,10 +162,8 @@ def write_tokenizer(
 def name_class(vocabulary: Vocabulary) -> str:
     """Return the name of the class of `transformers` that reads the files of a vocabulary."""
     if vocabulary.kind == "residues":
-        return "BertTokenizer" if vocabulary.overlap else "EsmTokenizer"
-    if vocabulary.pieces == ALPHABETS["esmc"]:
-        return "EsmcTokenizer"
-    return "PreTrainedTokenizerFast"
+        return LETTER_CLASSES[bool(vocabulary.overlap)]
+    return OWN_CLASSES.get(vocabulary.pieces, "PreTrainedTokenizerFast")
 
 
 def find_stand_ins(

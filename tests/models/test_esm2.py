@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data.vocabulary.alphabets import make_alphabet
+from data.vocabulary.letters.alphabets import make_alphabet
 from models import build
 from models.config.classifier import ClassifierConfig
 from models.config.esm2 import Esm2Config

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data.vocabulary.alphabets import make_alphabet
+from data.vocabulary.letters.alphabets import make_alphabet
 from models import build
 from models.config.esmc import EsmcConfig
 from pretrain.convert.pretrained import CONVERTERS

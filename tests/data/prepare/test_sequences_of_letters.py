@@ -49,16 +49,16 @@ def test_equal_names_are_counted(sequences, job_bytes, tmp_path):
 def test_lower_case_has_ids_of_its_own_where_it_stays(tmp_path):
     (tmp_path / "all.fasta").write_text(">a\nACgtACnN\n>b\nTTTT\n>c\nggg\n")
     soft = {"vocabulary": "alphabet:soft_nucleotides"}
-    kept = make_store(tmp_path, "kept", soft_mask="keep", **soft)
-    lost = make_store(tmp_path, "lost", **soft)
+    soft_store = make_store(tmp_path, "soft", soft_mask="keep", **soft)
+    plain_store = make_store(tmp_path, "plain", **soft)
     for store, expected in (
-        (kept, ["ACgtACnN", "TTTT", "ggg"]),
-        (lost, ["ACGTACNN", "TTTT", "GGG"]),
+        (soft_store, ["ACgtACnN", "TTTT", "ggg"]),
+        (plain_store, ["ACGTACNN", "TTTT", "GGG"]),
     ):
         texts = [text for split in ("train", "heldout") for text in texts_of(store, split)]
         assert sorted(texts) == sorted(expected)
-    assert kept.manifest["request"]["soft_mask"] == "keep"
-    assert "soft_mask" not in lost.manifest["request"]
+    assert soft_store.manifest["request"]["soft_mask"] == "keep"
+    assert "soft_mask" not in plain_store.manifest["request"]
 
 
 def test_a_choice_that_is_none_is_refused(tmp_path, capsys):

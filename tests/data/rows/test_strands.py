@@ -10,7 +10,7 @@ from data.inspection.batch_report import inspect_batches
 from data.objectives import Distillation, MaskedDiffusion, MaskedLm, ReplacedToken
 from data.pipeline import Stream
 from data.rows.strands import StrandReverser, draw_reversed_rows
-from data.vocabulary.alphabets import make_alphabet
+from data.vocabulary.letters.alphabets import make_alphabet
 from tests.data.rows.test_crops import restore_texts
 from tests.small_store import write_store
 

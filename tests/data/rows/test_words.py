@@ -9,7 +9,7 @@ import pytest
 from data.objectives import MaskedLm, SentenceOrder
 from data.objectives.masking import Masker
 from data.rows import hashing
-from data.rows.words import WordFinder
+from data.rows.word_finder import WordFinder
 from data.vocabulary.load import train_vocabulary
 from data.vocabulary.word_boundaries import (
     WITHOUT_BLANKS,

@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 
-from data.vocabulary.alphabets import ALPHABETS, make_alphabet, read_residues
+from data.vocabulary.letters.alphabets import ALPHABETS, make_alphabet, read_residues
 from data.vocabulary.load import load_vocabulary, read_vocabulary
 from pretrain.convert.tokenizer import build_tokenizer, write_tokenizer
 

@@ -9,7 +9,7 @@ import pytest
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.masking import Masker
 from data.objectives.setting_checks import check_masking
-from data.vocabulary.alphabets import has_overlapping_kmers, make_alphabet, read_residues
+from data.vocabulary.letters.alphabets import has_overlapping_kmers, make_alphabet, read_residues
 from data.vocabulary.load import load_vocabulary, read_vocabulary
 from pretrain.convert.tokenizer import build_tokenizer, write_tokenizer
 from tests.data.vocabulary.test_alphabets import draw_texts

@@ -3,9 +3,9 @@
 import random
 import re
 
-from data.vocabulary.alphabets import make_alphabet
+from data.vocabulary.letters.alphabets import make_alphabet
+from data.vocabulary.letters.smiles import SPECIAL, list_pieces
 from data.vocabulary.load import load_vocabulary
-from data.vocabulary.smiles import SPECIAL, list_pieces
 
 # Schwaller et al. 2019, as their repository of the Molecular Transformer has it.
 PUBLISHED = re.compile(

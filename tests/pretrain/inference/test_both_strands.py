@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from data.vocabulary.alphabets import make_alphabet
+from data.vocabulary.letters.alphabets import make_alphabet
 from models.config.esm2 import Esm2Config
 from pretrain.api.scoring import ScoringOptions, score_changes, score_requests
 from pretrain.config import Mesh
@@ -12,7 +12,7 @@ from pretrain.inference.hidden_states import extract_features
 from pretrain.inference.scoring.both_strands import BothStrandScorer
 from pretrain.inference.scoring.mutations import score_mutations
 from pretrain.inference.scoring.text_scoring import Text, TextScorer
-from pretrain.inference.strand_features import check_pooling, extract_strand_features
+from pretrain.inference.vectors.strand_features import check_pooling, extract_strand_features
 from pretrain.mesh.sharding import make_mesh
 from tests.pretrain.workdirs import make_trained
 

@@ -11,7 +11,7 @@ import pytest
 
 from data.config import Data
 from data.objectives import MaskedLm
-from data.vocabulary.alphabets import make_alphabet
+from data.vocabulary.letters.alphabets import make_alphabet
 from models.config.bert import BertConfig
 from models.config.esm2 import Esm2Config
 from pretrain.__main__ import main

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from data.vocabulary.alphabets import make_alphabet
+from data.vocabulary.letters.alphabets import make_alphabet
 from models import build
 from models.config.esm2 import Esm2Config
 from pretrain.api.scoring import ScoringOptions, score_changes

@@ -13,9 +13,9 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers
 
 from data.vocabulary.layouts import ALPHABETS, BY_LETTER, UNKNOWN
-from data.vocabulary.letters import LetterVocabulary
+from data.vocabulary.letters.letter_vocabulary import LetterVocabulary
+from data.vocabulary.letters.smiles import SMILES, build_smiles
 from data.vocabulary.released import HIDDEN_MARK, ReleasedVocabulary
-from data.vocabulary.smiles import SMILES, build_smiles
 from data.vocabulary.tokenizer_json import read_tokenizer_json
 
 KIND = "residues"

@@ -1,0 +1,1 @@
+"""Vocabularies of letters: proteins, DNA and molecules."""
