@@ -270,4 +270,4 @@ def compute_expected_loss(grammar: Grammar, sizes: Iterable[tuple[int, int]]) ->
         pairs = num_pairs * (both * alone + (1 - both) * given)
         loss += masked / size * (pairs + motifs + (size - num_planted) * background)
         count += masked
-    return loss / count
+    return float(loss / count)
