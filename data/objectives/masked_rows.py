@@ -28,7 +28,7 @@ make_sentence_rows = call_later("data.rows.full_sentences:SentenceRows")
 make_packed_table = call_later("data.rows.packed:PackedRows")
 lay_out_packed_rows = call_later("data.rows.packed:lay_out_rows")
 make_strand_reverser = call_later("data.rows.strands:StrandReverser")
-find_complements = call_later("data.vocabulary.complement:find_complements")
+find_complements = call_later("data.rows.complement:find_complements")
 LayOutRows = Callable[[np.ndarray, np.ndarray], Batch]  # row_B, key_B -> rows before masking
 # (table, read, row_B, key_B, separator, out_BN) -> number of tokens of each row [B]; fills out_BN.
 ReadTexts = Callable[[Any, TokenReader, np.ndarray, np.ndarray, int, np.ndarray], np.ndarray]

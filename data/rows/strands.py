@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from data.rows import hashing
+from data.rows.complement import find_complements
 from data.rows.tables import Batch
 from data.source import RowSet
 from data.vocabulary.base import Vocabulary
-from data.vocabulary.complement import find_complements
 
 STRAND_KEY = 22  # purpose of a draw
 

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     import jax
 
     from pretrain.inference.hidden_states import extract_features, select_combinations
-    from pretrain.inference.strand_features import extract_strand_features
+    from pretrain.inference.vectors.strand_features import extract_strand_features
     from pretrain.workdir.trained import get_attention_config, open_placed
     from pretrain.workdir.workdir import Workdir
 
@@ -131,7 +131,7 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     if not output.parent.is_dir():
         raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
     if args.both_strands:
-        from pretrain.inference.strand_features import check_pooling
+        from pretrain.inference.vectors.strand_features import check_pooling
 
         check_pooling(args.pooling)
     if args.batch_size < 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from data.vocabulary.complement import Complement, find_complements
+from data.rows.complement import Complement, find_complements
 from pretrain.inference.scoring.mutations import read_mutation, score_mutations
 from pretrain.inference.scoring.text_scoring import Text, TextScore, TextScorer
 from pretrain.workdir.trained import Trained

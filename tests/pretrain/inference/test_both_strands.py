@@ -12,7 +12,7 @@ from pretrain.inference.hidden_states import extract_features
 from pretrain.inference.scoring.both_strands import BothStrandScorer
 from pretrain.inference.scoring.mutations import score_mutations
 from pretrain.inference.scoring.text_scoring import Text, TextScorer
-from pretrain.inference.strand_features import check_pooling, extract_strand_features
+from pretrain.inference.vectors.strand_features import check_pooling, extract_strand_features
 from pretrain.mesh.sharding import make_mesh
 from tests.pretrain.workdirs import make_trained
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from data.rows.complement import find_complements
 from data.vocabulary.alphabets import make_alphabet, read_residues
-from data.vocabulary.complement import find_complements
 
 BY_HAND = dict(zip("ACGTNRYSWKMBDHV", "TGCANYRSWMKVHDB", strict=True))
 SPECIAL = ("<cls>", "<pad>", "<eos>", "<unk>")
