@@ -71,6 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compute the hidden states, write them and print the shapes; return 0."""
     output, layers = check_arguments(args), args.layers or ["last"]
+    if args.both_strands:
+        from pretrain.inference.vectors.strand_features import check_pooling
+
+        check_pooling(args.pooling)
     texts = [(place, record["text"]) for place, record in read_texts(args.input)]
     processes.join_run(args)
     import jax
@@ -130,10 +134,6 @@ def check_arguments(args: argparse.Namespace) -> pathlib.Path:
     check_output_file(output, args.overwrite, [args.input])
     if not output.parent.is_dir():
         raise FileNotFoundError(f"{output.parent}: the folder of --output does not exist")
-    if args.both_strands:
-        from pretrain.inference.vectors.strand_features import check_pooling
-
-        check_pooling(args.pooling)
     if args.batch_size < 1:
         raise ValueError(f"--batch-size {args.batch_size}: must be at least 1")
     return output

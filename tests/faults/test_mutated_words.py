@@ -43,9 +43,15 @@ def misspell_name(name, rng):
 
 
 def is_as_near(word, name, siblings):
-    """Return whether another name differs from the word in one letter too, as `beta2` from `betax`."""
-    others = [other for other in siblings if other != name and len(other) == len(word)]
-    return any(sum(map(str.__ne__, other, word)) == 1 for other in others)
+    """Return whether another name is one letter from the word too, as `beta2` from `betax` or `beta`."""
+    others = [other for other in siblings if other != name]
+    is_replaced = any(
+        len(other) == len(word) and sum(map(str.__ne__, other, word)) == 1 for other in others
+    )
+    is_omitted = any(
+        word == other[:at] + other[at + 1 :] for other in others for at in range(len(other))
+    )
+    return is_replaced or is_omitted
 
 
 def test_every_misspelt_word_names_the_nearest(configured, record_property):
