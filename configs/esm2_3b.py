@@ -6,8 +6,8 @@ The rate falls to a tenth over the first 90 % of the steps.
     python -m pretrain prepare FASTA --vocabulary alphabet:esm2 --output proteins
     python -m pretrain train esm2_3b --workdir runs/esm2_3b data.store=proteins
 
-FASTA is theirs of UniRef50, or yours. In place of each protein they read a relative from UniRef90
-that they draw in each epoch, cut to 1,024; this run reads FASTA as it is and packs rows. Not run.
+FASTA is theirs of UniRef50, or yours. In place of each protein they read some relative of it from
+UniRef90, cut to 1,024; this run reads FASTA as it is and packs rows. Not run.
 """
 
 from data.config import Data

@@ -100,38 +100,33 @@ class Hypotheses(NamedTuple):
     second_HN: np.ndarray
 
 
-def make_grammar(seed: int = 0, families: int = 4, pairs: int = 10) -> Grammar:
-    """Return families of domains of 40 residues with motifs of 8 and two ladders of pairs.
+def make_grammar(seed: int = 0, families: int = 3, pairs: int = 9) -> Grammar:
+    """Return families of domains of 36 residues, each with a motif of 8 and a ladder of pairs.
 
-    The letters of one ladder pair in parallel, those of the other antiparallel, as in a sheet.
+    The pairs are the rungs of two parallel strands, whose distance is another in each family.
     """
-    rng, half = np.random.default_rng(seed), pairs // 2
+    rng = np.random.default_rng(seed)
     background_A = rng.dirichlet(np.full(len(LETTERS), 5.0))
     partner_A, order_A = np.empty(len(LETTERS), int), rng.permutation(len(LETTERS)).reshape(-1, 2)
     partner_A[order_A] = order_A[:, ::-1]
     conserved_M = np.array([1.0, 0.8, 1.0, 0.8, 0.8, 1.0, 0.8, 1.0])
     motifs_KM = rng.integers(len(LETTERS), size=(families, len(conserved_M)))
-    sizes = np.array([len(conserved_M), half, half, half, half])
-    places: list[list[np.ndarray]] = []
+    sizes, domain = np.array([len(conserved_M), pairs, pairs]), 36
+    places: dict[int, tuple[int, int]] = {}  # distance: first places of the motif and of a strand
     while len(places) < families:
-        order, starts = rng.permutation(5), np.empty(5, int)
-        loops = rng.multinomial(40 - sizes.sum(), np.full(6, 1 / 6))
-        starts[order] = np.cumsum(loops[:5]) + np.cumsum(sizes[order]) - sizes[order]
-        parts = [start + np.arange(size) for start, size in zip(starts, sizes, strict=True)]
-        parts[4] = parts[4][::-1]
-        if min(abs(a - b).min() for a, b in (parts[1:3], parts[3:5])) >= LEAST_DISTANCE:
-            places.append(parts)
+        order, starts = rng.permutation(3), np.empty(3, int)
+        loops = rng.multinomial(domain - sizes.sum(), np.full(4, 1 / 4))
+        starts[order] = np.cumsum(loops[:3]) + np.cumsum(sizes[order]) - sizes[order]
+        motif, *strands = starts.tolist()
+        if (distance := max(strands) - min(strands)) >= LEAST_DISTANCE:
+            places.setdefault(distance, (motif, min(strands)))
     found = [
-        sorted(
-            (min(pair), max(pair))
-            for first, second in (parts[1:3], parts[3:5])
-            for pair in zip(first.tolist(), second.tolist(), strict=True)
-        )
-        for parts in places
+        [(first + place, first + place + distance) for place in range(pairs)]
+        for distance, (_, first) in places.items()
     ]
-    motif_starts = [int(parts[0][0]) for parts in places]
+    motif_starts = [motif for motif, _ in places.values()]
     return Grammar(
-        background_A, partner_A, 0.95, motifs_KM, conserved_M, motif_starts, found, 40, 7
+        background_A, partner_A, 0.95, motifs_KM, conserved_M, motif_starts, found, domain, 4
     )
 
 
@@ -193,8 +188,8 @@ def list_hypotheses(grammar: Grammar, size: int) -> Hypotheses:
             i, j = start + first, start + second
             partner_HN[h, i], partner_HN[h, j], second_HN[h, j] = j, i, True
             site_HNA[h, j] = grammar.joint_AA.sum(0)
-    families, starts = np.array(cases).T
-    return Hypotheses(families, starts, site_HNA, partner_HN, second_HN)
+    families, first_residues = np.array(cases).T
+    return Hypotheses(families, first_residues, site_HNA, partner_HN, second_HN)
 
 
 def predict_letters(

@@ -113,7 +113,7 @@ def test_proteins_obey_the_grammar():
         pairs = protein_families.list_contacts(grammar, protein)
         sites = protein_families.name_sites(grammar, protein)
         kinds = [sites.count(kind) for kind in protein_grammar.KINDS]
-        assert kinds == [4, 4, 20, len(protein.text) - 28] and 40 <= len(protein.text) <= 54
+        assert kinds == [4, 4, 18, len(protein.text) - 26] and 36 <= len(protein.text) <= 44
         assert min(b - a for a, b in pairs) >= protein_families.LEAST_DISTANCE
         start = protein.start + grammar.motif_starts[protein.family]
         motif = protein.letters_N[start : start + 8] == grammar.motifs_KM[protein.family]
