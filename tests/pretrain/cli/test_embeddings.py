@@ -163,6 +163,8 @@ def test_frozen_vectors_are_classified_and_clustered(embedder, tmp_path, capsys)
         "accuracy  1.0000",
         "macro_f1  1.0000",
     ]
+    assert main([*words, "--classes", file, "--test", file, "--samples", "1"]) == 0
+    assert "12 texts of 3 classes, ten draws of 1 of each" in capsys.readouterr().out
     assert main([*words, "--clusters", file]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "v_measure 1.0000"
 
@@ -221,6 +223,7 @@ def test_factors_are_merged_in_an_export(untrained, tmp_path, capsys):
         (["embed", "--pairs", "T", "--output", "v.npz"], "--output is for the vectors of --input"),
         (["embed", "--classes", "T"], "--classes FILE and --test FILE belong together"),
         (["embed", "--clusters", "T"], "T:1: no column 'label'"),
+        (["embed", "--clusters", "T", "--samples", "8"], "--samples 8: at least 1 text of a class"),
         (["search", "--corpus", "T", "--query", "a", "--picture", "x.jpg"], "must end in .png"),
         (["search", "--corpus", "T"], "give --queries FILE, or --query TEXT"),
         (["search", "--corpus", "T", "--query", "a", "--qrels", "Q"], "--qrels: judgements are of"),
