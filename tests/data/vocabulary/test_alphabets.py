@@ -58,7 +58,7 @@ def test_spans_and_texts_have_the_same_ids(name):
 def test_offsets_are_those_of_the_tokenizers_library():
     vocabulary = make_alphabet("esm2")
     made = build_tokenizer(vocabulary, "esm")
-    for text in draw_texts(ODD):
+    for text in draw_texts([*ODD, "\x1c", "\x85", "\u2003", "\u3000"]):
         expected = made.encode(text, add_special_tokens=False)
         assert vocabulary.encode_with_offsets([text]) == [(expected.ids, expected.offsets)]
 

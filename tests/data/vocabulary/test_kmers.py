@@ -9,6 +9,7 @@ import pytest
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.masking import Masker
 from data.objectives.setting_checks import check_masking
+from data.vocabulary.letters import letter_vocabulary
 from data.vocabulary.letters.alphabets import has_overlapping_kmers, make_alphabet, read_residues
 from data.vocabulary.load import load_vocabulary, read_vocabulary
 from pretrain.convert.tokenizer import build_tokenizer, write_tokenizer
@@ -40,6 +41,14 @@ def test_kmers_are_the_longest_pieces(length):
         expected = [vocabulary.pieces.index(piece) for piece in cut_longest(text, plain)]
         assert vocabulary.encode(text) == expected
     assert vocabulary.decode(vocabulary.encode("ACGTACGTNA")) == "ACGTACGTNA"
+
+
+def test_a_text_is_walked_block_by_block(monkeypatch):
+    vocabulary, texts = make_alphabet("3mers"), draw_texts(DNA)[:300]
+    expected = vocabulary.encode_batch(texts)
+    for block in (1, 2, 7):
+        monkeypatch.setattr(letter_vocabulary, "BLOCK", block)
+        assert vocabulary.encode_batch(texts) == expected
 
 
 def test_ids_of_6mers_are_those_of_nucleotide_transformer():
@@ -130,7 +139,9 @@ def test_ids_of_overlapping_kmers_are_those_of_bert_tokenizer(tmp_path):
 def test_a_file_of_all_kmers_overlaps(pieces, overlapping):
     assert has_overlapping_kmers(pieces) is overlapping
     if pieces != ["[UNK]"]:
-        assert bool(read_residues("\n".join(pieces)).overlap) is overlapping
+        found = read_residues("\n".join(pieces))
+        assert bool(found.overlap) is overlapping
+        assert (found == read_residues("\n".join(pieces), overlapping=False)) is not overlapping
 
 
 def test_pieces_of_too_many_spellings_are_refused():
