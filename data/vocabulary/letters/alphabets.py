@@ -102,13 +102,18 @@ def has_overlapping_kmers(pieces: Sequence[str]) -> bool:
 def build_residues(pieces: Sequence[str], overlapping: bool = False) -> LetterVocabulary:
     """Return the vocabulary of pieces, whose ids are their places.
 
-    Raises ValueError for pieces of several lengths that overlap, or of too many spellings.
+    Raises ValueError for special pieces alone, for pieces that overlap and are not all k-mers, or
+    for too many spellings.
     """
     special = [piece for piece in pieces if SPECIAL.match(piece)]
     ids = {piece: i for i, piece in enumerate(pieces) if not SPECIAL.match(piece)}
     lengths = {*map(len, ids)}
-    if overlapping and len(lengths) != 1:
-        raise ValueError(f"vocab.txt: overlapping k-mers have one length, not {sorted(lengths)}")
+    if not ids:
+        raise ValueError("vocab.txt: there is no letter, only special tokens")
+    if overlapping and not has_overlapping_kmers(pieces):
+        raise ValueError(
+            "vocab.txt: tokens overlap where they are all k-mers of nucleotides, and these are not"
+        )
     unknown = next(piece for piece in UNKNOWN_PIECES if piece in special)
     cut = [pre_tokenizers.WhitespaceSplit()]
     if not overlapping:
@@ -129,7 +134,7 @@ def build_residues(pieces: Sequence[str], overlapping: bool = False) -> LetterVo
         files={"vocab.txt": "\n".join(pieces).encode()},
         special_pieces=special,
         roles=ROLES if ROLES["sep"] in special else {},
-        options={"overlapping": True} if overlapping else {},
+        options={"overlapping": overlapping} if has_overlapping_kmers(pieces) else {},
         encoder_parts="overlapping" if overlapping else None,
     )
 

@@ -120,6 +120,7 @@ def test_a_folder_names_its_class(tmp_path):
         ("<unk>\nA\nC G\n", "'C G' is neither a letter, nor up to 8"),
         ("<unk>\nA\n\nC\n", "'' is neither a letter"),
         ("<cls>\nA\n", "there is no <unk>"),
+        ("<cls>\n<unk>\n", "there is no letter, only special tokens"),
         ("<unk>\nACDEFGHIK\n", "'ACDEFGHIK' is neither a letter"),
         ("<unk>\n" + "A\n" * (1 << 17), "131,073 tokens; an alphabet has 131,072 at most"),
     ],

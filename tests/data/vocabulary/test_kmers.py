@@ -133,15 +133,19 @@ def test_ids_of_overlapping_kmers_are_those_of_bert_tokenizer(tmp_path):
         (["[UNK]", "AA", "AC"], False),
         (["<unk>", *map("".join, itertools.product("ACGT", repeat=2)), "A"], False),
         (["<unk>", *"ACGT"], False),
-        (["[UNK]"], False),
     ],
 )
-def test_a_file_of_all_kmers_overlaps(pieces, overlapping):
+def test_a_file_of_all_kmers_overlaps(pieces, overlapping, tmp_path):
     assert has_overlapping_kmers(pieces) is overlapping
-    if pieces != ["[UNK]"]:
-        found = read_residues("\n".join(pieces))
-        assert bool(found.overlap) is overlapping
-        assert (found == read_residues("\n".join(pieces), overlapping=False)) is not overlapping
+    found, apart = (read_residues("\n".join(pieces), given) for given in (None, False))
+    assert bool(found.overlap) is overlapping
+    assert (found == apart) is not overlapping
+    for vocabulary in (found, apart):
+        vocabulary.save(tmp_path)
+        assert load_vocabulary(tmp_path) == vocabulary
+    if not overlapping:
+        with pytest.raises(ValueError, match="all k-mers of nucleotides, and these are not"):
+            read_residues("\n".join(pieces), overlapping=True)
 
 
 def test_pieces_of_too_many_spellings_are_refused():
