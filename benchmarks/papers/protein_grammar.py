@@ -46,13 +46,10 @@ UNTRAINED = "random"
 TRAINING, FITTED, FOUND, MUTATED = 50_000, 20, 100, 10  # proteins
 SETTINGS = {
     "model.length": 48,
-    "model.width": 64,
-    "model.mlp": 256,
+    "model.rotary_base": 100.0,  # for rows of 46
     "data.objective.length": 46,
     "data.objective.max_predictions": 7,
     "data.objective.masks_only": True,
-    "data.batch_size": 32,
-    "optimizer.learning_rate": 2e-3,
     "optimizer.warmup_steps": 200,
     "evaluate.samples": 0,
 }
@@ -101,10 +98,11 @@ def write_proteins(grammar: Grammar, folder: pathlib.Path) -> None:
 
 
 def train_model(folder: pathlib.Path, name: str, steps: int, **changes: Any) -> pathlib.Path:
-    """Train an ESM-2, or resume its training; return its workdir."""
+    """Train an ESM-2, or resume its training; return its workdir. A signal ends the program."""
     every = {"evaluate.every": steps, "checkpoint.every": max(steps // 4, 1), "train.steps": steps}
     overrides = {**SETTINGS, "data.store": str(folder / "store"), **every, **changes}
-    api.train("esm2_tiny", str(folder / name), overrides)
+    if signal := api.train("esm2_tiny", str(folder / name), overrides).signal:
+        raise SystemExit(128 + signal)
     return folder / name
 
 
@@ -287,12 +285,11 @@ def measure_model(
 def format_note(bounds: Mapping[str, float], steps: int) -> str:
     """Return the paragraph above the table."""
     return (
-        f"`{format_command()}`: an ESM-2 of 4 layers of {SETTINGS['model.width']}, "
-        f"{steps:,} steps of {SETTINGS['data.batch_size']} proteins of 36 to 44 residues, 15 % of "
-        f"them masked. The exact loss is Bayes' rule on the {bounds['targets']:,} masked residues "
-        f"of the evaluation; its expectation with family and linkers known, in closed form, is "
-        f"{bounds['expected']:.4f}, and the shares of the letters alone give "
-        f"{bounds['frequency']:.4f}. The contact head is fitted on {FITTED} proteins and scored on "
+        f"`{format_command()}`: configs/esm2_tiny.py, 4 layers of 128, {steps:,} steps of 32 "
+        f"proteins of 36 to 44 residues, 15 % of them masked. The exact loss is Bayes' rule on the "
+        f"{bounds['targets']:,} masked residues of the evaluation; its expectation "
+        f"with family and linkers known, in closed form, is {bounds['expected']:.4f}, and the "
+        f"shares of the letters alone give {bounds['frequency']:.4f}. The contact head is fitted on {FITTED} proteins and scored on "
         f"{FOUND} others, with pairs at least {contacts.SEPARATION} apart; the guess is any such "
         f"pair. Mutations: all single changes of {MUTATED} proteins, each masked."
     )
@@ -302,7 +299,7 @@ def main() -> None:
     """Train the models that are not finished, measure them, and add the table to the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="of files and runs")
-    parser.add_argument("--steps", type=int_at_least(4), default=4000)
+    parser.add_argument("--steps", type=int_at_least(4), default=3000)
     parser.add_argument("--seeds", type=int_at_least(1), default=2)
     parser.add_argument("--page", action="store_true", help="add the table to the page")
     args = parser.parse_args()
