@@ -287,11 +287,12 @@ def format_note(bounds: Mapping[str, float], steps: int) -> str:
     return (
         f"`{format_command()}`: configs/esm2_tiny.py, 4 layers of 128, {steps:,} steps of 32 "
         f"proteins of 36 to 44 residues, 15 % of them masked. The exact loss is Bayes' rule on the "
-        f"{bounds['targets']:,} masked residues of the evaluation; its expectation "
-        f"with family and linkers known, in closed form, is {bounds['expected']:.4f}, and the "
-        f"shares of the letters alone give {bounds['frequency']:.4f}. The contact head is fitted on {FITTED} proteins and scored on "
-        f"{FOUND} others, with pairs at least {contacts.SEPARATION} apart; the guess is any such "
-        f"pair. Mutations: all single changes of {MUTATED} proteins, each masked."
+        f"{bounds['targets']:,} masked residues of the evaluation; its expectation with family and "
+        f"linkers known, in closed form, is {bounds['expected']:.4f}, and the shares of the "
+        f"letters alone give {bounds['frequency']:.4f}. The contact head is fitted on {FITTED} "
+        f"proteins and scored on {FOUND} others, with pairs at least {contacts.SEPARATION} apart; "
+        f"the guess is any such pair. Mutations: all single changes of {MUTATED} proteins, each "
+        "masked."
     )
 
 
