@@ -111,8 +111,7 @@ def read_heldout_rows(workdir: pathlib.Path) -> list[tuple[np.ndarray, np.ndarra
     run = Workdir.open(workdir).run
     store = Store.open(run.data.store)
     number_of = np.full(store.vocabulary.size, -1)
-    for number, letter in enumerate(protein_families.LETTERS):
-        number_of[store.vocabulary.encode(letter)] = number
+    number_of[store.vocabulary.encode(protein_families.LETTERS)] = range(20)
     stream = Stream(store, run.data, split="heldout", seed=run.train.seed)
     found = []
     for index in range(stream.num_evaluation_batches):
@@ -204,13 +203,12 @@ def compute_limits(folder: pathlib.Path) -> tuple[float, Precision]:
 
 def compute_exact_log_odds(grammar: Grammar, protein: MadeUpProtein) -> np.ndarray:
     """Return the log-odds [N, A] in nats of each letter against the protein's own, masked."""
-    size = len(protein.letters_N)
-    found = []
-    for place in range(size):
-        masked_N = np.arange(size) == place
-        site_A = protein_families.predict_letters(grammar, protein.letters_N, masked_N)[place]
+    letters_N, found = protein.letters_N, []
+    for place, own in enumerate(letters_N):
+        masked_N = np.arange(len(letters_N)) == place
+        site_A = protein_families.predict_letters(grammar, letters_N, masked_N)[place]
         with np.errstate(divide="ignore"):
-            found.append(np.log(site_A) - np.log(site_A[protein.letters_N[place]]))
+            found.append(np.log(site_A) - np.log(site_A[own]))
     return np.array(found)
 
 
@@ -255,10 +253,8 @@ def format_rows(
     guess, best = limits
     models = list(results)
     titles = ["random weights" if name == UNTRAINED else name.replace("_", " ") for name in models]
-    lines = [
-        f"| | exact, or the best (a guess) | {' | '.join(titles)} |",
-        "|---" * (2 + len(models)) + "|",
-    ]
+    header = f"| | exact, or the best (a guess) | {' | '.join(titles)} |"
+    lines = [header, "|---" * (2 + len(models)) + "|"]
 
     def add_row(title: str, best: str, key: str, form: str = ".3f") -> None:
         cells = [f"{results[name][key]:{form}}" for name in models]
