@@ -1,6 +1,6 @@
 """ESM C, 300 M (ESM Team 2024).
 
-30 layers of width 960, with gated networks. The authors print no recipe; this is the one
+30 layers of width 960, with gated networks. The recipe is not theirs, but the one
 of ESM-2 (Lin et al. 2023): 500,000 steps of 2 M letters, 15 % of them masked, in rows of 1,024.
 
     python -m pretrain prepare FASTA --vocabulary alphabet:esmc --output proteins
