@@ -200,7 +200,7 @@ def predict_letters(
     They mean something at masked sites alone.
 
     Args:
-      letters_N: numbers of the letters; those of masked sites are not read.
+      letters_N: numbers of the letters; at masked sites they are not read.
       masked_N: bool.
       known: the family and the residues before the domain, where these are known as well.
     """

@@ -289,7 +289,7 @@ def measure_model(
 def format_note(bounds: Mapping[str, float], steps: int) -> str:
     """Return the paragraph above the table."""
     return (
-        f"`{format_command()}`: configs/esm2_tiny.py, 4 layers of 128, {steps:,} steps of 32 "
+        f"`{format_command()}`: configs/esm2_tiny.py, rotary base 100, {steps:,} steps of 32 "
         f"proteins of 36 to 44 residues, 15 % of them masked. The exact loss is Bayes' rule on the "
         f"{bounds['targets']:,} masked residues of the evaluation; its expectation with family and "
         f"linkers known, in closed form, is {bounds['expected']:.4f}, and the shares of the "

@@ -54,6 +54,7 @@ class WordFinder:
             bits_B = hashing.draw_uint64(hashing.derive_keys(key_B, RUN_PHASE), 1)[:, 0]
             phase_B = hashing.bits_to_ints(bits_B, self.overlap)
             starts_BL |= (place_L - first_BL + phase_B[:, None]) % self.overlap == 0
+            return starts_BL  # no run is cut, whatever `max_pieces` is: a part of it hides nothing
         flat = starts_BL.reshape(-1)
         first_W = np.flatnonzero(flat)
         length_W = np.diff(first_W, append=flat.size)

@@ -1,6 +1,6 @@
 """The vocabulary of SMILES, the lines of characters that chemists write molecules as.
 
-Tokens are those of Schwaller et al. (2019, "Molecular Transformer"): an atom in brackets with its
+Tokens are cut as by Schwaller et al. (2019, "Molecular Transformer"): an atom in brackets with its
 charge and hydrogens is one token; atoms of one or two letters, bonds, branches and numbers of rings
 are others. No released model has these ids: a rule lists the atoms in brackets, so that all corpora
 of molecules share them.
